@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 const (
@@ -92,7 +93,7 @@ type mapping struct {
 // New returns an empty book for detours of the given kinds. An empty list means all kinds.
 func New(use []path.Kind) *Book {
 	if len(use) == 0 {
-		use = path.Kinds()
+		use = policy.Kinds()
 	}
 	return &Book{use: use, vias: make(map[Via]*via), due: make(map[Ask]time.Time)}
 }

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 var (
@@ -220,7 +221,7 @@ func TestBookInvariants(t *testing.T) {
 			case 6:
 				take(b.Opened(v, rapid.SampledFrom([]Tunnel{home, abroad, wg, ovpn}).Draw(t, "tunnel"), now))
 			case 7:
-				take(b.Closed(v, rapid.SampledFrom(path.Kinds()).Draw(t, "kind")))
+				take(b.Closed(v, rapid.SampledFrom(policy.Kinds()).Draw(t, "kind")))
 			case 8:
 				take(b.Leave(v))
 				if s := b.State(v); s.Up || s.Mappings > 0 || len(s.Tunnels) > 0 {
@@ -237,7 +238,7 @@ func TestBookInvariants(t *testing.T) {
 			}
 		}
 		for _, v := range vias {
-			for _, k := range path.Kinds() {
+			for _, k := range policy.Kinds() {
 				take(b.Closed(v, k))
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/measure"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // This file makes a detour begin as a backup if it has lately added nothing to bulk traffic towards the same network of
@@ -80,7 +81,7 @@ func (m *Manager) addedNothing(t turn, d *Detour) (n nothing, ok bool) {
 // connection may have bulk traffic, and has a direct path that carries. One that existed before this Manager could not
 // let the detour carry again.
 func (m *Manager) beginsAside(t turn, d *Detour) bool {
-	if _, ok := t.rule.Policy.(DetourPolicy); !ok || !m.cfg.ByWorth || t.adopted || d.Kind.own() || t.kind == measure.Messages || t.tryouts != nil {
+	if _, ok := t.rule.Policy.(policy.Detours); !ok || !m.cfg.ByWorth || t.adopted || d.Kind.Own() || t.kind == measure.Messages || t.tryouts != nil {
 		return false
 	}
 	return t.has(func(s *subflow) bool { return s.direct && s.up && !s.backup && s.backoff == 0 })

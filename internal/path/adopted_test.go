@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // A subflow that an earlier agent opened to the waypoint's address and the server's port may have been in-band or
@@ -29,7 +30,7 @@ func TestAdoptedSubflowIsNamedByTheLikelierKind(t *testing.T) {
 		{"nothing is offered", waypoint, nil, "unknown"},
 	} {
 		now := time.Unix(1, 0)
-		m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}})
+		m := path.New(path.Config{Policy: policy.Detours{Subflows: 2}})
 		m.Handle(path.Resync{Conns: []path.LiveConn{{Token: 1, Local: at("192.0.2.1:40000"), Remote: server, Subflows: []path.LiveSubflow{
 			{Local: at("192.0.2.1:40000"), Remote: server}, {LocalID: 1, Local: at("192.0.2.1:40001"), Remote: test.remote},
 		}}}}, now)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/deadline"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // This file announces this host's other addresses to the peers of connections that it accepted (ADD_ADDR, RFC 8684,
@@ -65,7 +66,7 @@ type announcement struct {
 	addr      netip.Addr
 	taken     bool   // a subflow came up there
 	withdrawn bool   // this host lost the address, and copies counts the withdrawals
-	subflows  []Ends // the latest subflows that came up there, at most mostSubflows
+	subflows  []Ends // the latest subflows that came up there, at most policy.MostSubflows
 	copies
 }
 
@@ -89,7 +90,7 @@ func newAnnouncements() announcements {
 
 func (l *announcements) add(ev ConnEstablished, r *Rule) *accepted {
 	a := &accepted{token: ev.Token, own: ev.Local.Addr().Unmap()}
-	if p, ok := r.Policy.(Mesh); ok {
+	if p, ok := r.Policy.(policy.Mesh); ok {
 		a.uplinks = p.Uplinks
 	}
 	a.due.Item = a
@@ -110,7 +111,7 @@ func (l *announcements) joined(ev SubflowEstablished) {
 		for i := range a.addresses {
 			if x := &a.addresses[i]; x.addr == ev.Local.Addr().Unmap() {
 				x.taken = true
-				x.subflows = append(x.subflows[max(0, len(x.subflows)+1-mostSubflows):], Ends{ev.Local, ev.Remote})
+				x.subflows = append(x.subflows[max(0, len(x.subflows)+1-policy.MostSubflows):], Ends{ev.Local, ev.Remote})
 			}
 		}
 	}
@@ -120,7 +121,7 @@ func (l *announcements) joined(ev SubflowEstablished) {
 func (m *Manager) announce(a *accepted, now time.Time) {
 	for _, o := range m.detours.general {
 		known := slices.ContainsFunc(a.addresses, func(x announcement) bool { return x.addr == o.Local })
-		if o.Kind == Uplink && !known && o.Local != a.own && o.Local.Is4() == a.own.Is4() && len(a.addresses) < mostSubflows &&
+		if o.Kind == Uplink && !known && o.Local != a.own && o.Local.Is4() == a.own.Is4() && len(a.addresses) < policy.MostSubflows &&
 			(len(a.uplinks) == 0 || slices.Contains(a.uplinks, o.Waypoint)) {
 			a.addresses = append(a.addresses, announcement{addr: o.Local})
 		}

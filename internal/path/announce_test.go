@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // server is a host with two or three uplinks that accepts connections.
@@ -20,7 +21,7 @@ type server struct {
 }
 
 func newServer(t *testing.T, r path.Rule) *server {
-	s := &server{t: t, now: birth, m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{r}})}
+	s := &server{t: t, now: birth, m: path.New(path.Config{Policy: policy.Detours{Subflows: 1}, Rules: []path.Rule{r}})}
 	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me"), ip("me2"), ip("me3"), ip("me6")}})
 	for name, at := range map[string]string{"eth0": "me", "wwan0": "me2", "eth1": "me6"} {
 		s.tell(path.DetourOffered{Detour: path.Detour{ID: path.DetourID(name), Kind: path.Uplink, Waypoint: name, Local: ip(at)}})
@@ -45,7 +46,7 @@ func (s *server) accepts(token path.Token) {
 
 // After a resync, accepted connections that have ended are forgotten, and those that exist are kept.
 func TestResyncOfAccepted(t *testing.T) {
-	s := newServer(t, path.Rule{Policy: path.Mesh{Mode: path.BackupMode}, Announce: true})
+	s := newServer(t, path.Rule{Policy: policy.Mesh{Mode: policy.BackupMode}, Announce: true})
 	s.accepts(1)
 	s.accepts(2)
 	s.tell(path.Resync{Accepted: []path.Token{2}})
@@ -55,7 +56,7 @@ func TestResyncOfAccepted(t *testing.T) {
 	if len(s.told) == 0 || slices.ContainsFunc(s.told, func(a path.Announce) bool { return a.Token != 2 }) {
 		t.Errorf("announced: %+v", s.told)
 	}
-	door := path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{{Policy: path.Mesh{Mode: path.BackupMode}, RefuseJoins: true}}}
+	door := path.Config{Policy: policy.Detours{Subflows: 1}, Rules: []path.Rule{{Policy: policy.Mesh{Mode: policy.BackupMode}, RefuseJoins: true}}}
 	s.m = path.New(door)
 	s.accepts(1)
 	s.accepts(2)
@@ -80,7 +81,7 @@ func (s *server) run(d time.Duration) {
 
 // An announcement is repeated until a subflow comes up at the address, and at most eight times.
 func TestAnnouncedUntilTaken(t *testing.T) {
-	s := newServer(t, path.Rule{Announce: true, Policy: path.Mesh{}})
+	s := newServer(t, path.Rule{Announce: true, Policy: policy.Mesh{}})
 	s.accepts(1)
 	want := path.Announce{Token: 1, LocalID: 1, Local: ip("me2")} // not of the other family
 	if !slices.Equal(s.told, []path.Announce{want}) {
@@ -111,7 +112,7 @@ func TestAnnouncedUntilTaken(t *testing.T) {
 // An uplink that comes later is announced, too, with an id of its own. One that the policy does not list is not
 // announced.
 func TestAnnouncedLater(t *testing.T) {
-	s := newServer(t, path.Rule{Announce: true, Policy: path.Mesh{Uplinks: []string{"eth0", "wlan0"}}})
+	s := newServer(t, path.Rule{Announce: true, Policy: policy.Mesh{Uplinks: []string{"eth0", "wlan0"}}})
 	s.accepts(1)
 	if len(s.told) > 0 {
 		t.Fatalf("told %+v", s.told)
@@ -120,7 +121,7 @@ func TestAnnouncedLater(t *testing.T) {
 	if !slices.Equal(s.told, []path.Announce{{Token: 1, LocalID: 1, Local: ip("me3")}}) {
 		t.Errorf("told %+v", s.told)
 	}
-	quiet := newServer(t, path.Rule{Policy: path.Mesh{}})
+	quiet := newServer(t, path.Rule{Policy: policy.Mesh{}})
 	quiet.accepts(1)
 	quiet.run(time.Hour)
 	if len(quiet.told) > 0 {
@@ -131,7 +132,7 @@ func TestAnnouncedLater(t *testing.T) {
 // When this host loses an announced address, the subflows there end, and the address is withdrawn eight times. When
 // it comes back, it is announced again.
 func TestWithdrawn(t *testing.T) {
-	s := newServer(t, path.Rule{Announce: true, Policy: path.Mesh{}})
+	s := newServer(t, path.Rule{Announce: true, Policy: policy.Mesh{}})
 	all := path.LocalAddrs{Addrs: []netip.Addr{ip("me"), ip("me2"), ip("me3"), ip("me6")}}
 	without := path.LocalAddrs{Addrs: []netip.Addr{ip("me"), ip("me3"), ip("me6")}}
 	s.accepts(1)

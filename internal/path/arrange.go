@@ -1,6 +1,10 @@
 package path
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
+)
 
 // This file carries out what a Layout decides about the use of subflows.
 
@@ -10,13 +14,13 @@ const stuckBackoff = 2
 
 // arrange gives each subflow its role.
 func (m *Manager) arrange(t turn) {
-	layout, ok := t.rule.Policy.(Layout)
+	layout, ok := t.rule.Policy.(policy.Layout)
 	if !ok && !t.rule.spares() {
 		return
 	}
 	v := m.views.of(t, &m.detours)
 	inUse := slices.Clone(m.views.subflows)
-	roles := make([]Role, len(inUse))
+	roles := make([]policy.Role, len(inUse))
 	if ok {
 		roles = layout.Arrange(v)
 	}
@@ -29,16 +33,16 @@ func (m *Manager) arrange(t turn) {
 }
 
 // play gives a subflow its role.
-func (t turn) play(s *subflow, r Role) {
-	if r == Leaves {
+func (t turn) play(s *subflow, r policy.Role) {
+	if r == policy.Leaves {
 		t.leaveFor(s, SubflowReason{Cause: CauseStandby})
 		return
 	}
-	if s.standby == (r == StandsBy) {
+	if s.standby == (r == policy.StandsBy) {
 		return
 	}
-	s.standby = r == StandsBy
-	held := s.setAside() || s.doubts().demoted || s.detour != nil && !s.detour.Kind.own() && !t.open()
+	s.standby = r == policy.StandsBy
+	held := s.setAside() || s.doubts().demoted || s.detour != nil && !s.detour.Kind.Own() && !t.open()
 	if s.standby && !s.backup || !s.standby && s.backup && !held {
 		t.setBackup(s, s.standby)
 	}
@@ -73,7 +77,7 @@ func (t turn) directElsewhere() bool {
 // known.
 func (of *offers) uplinkOf(s *subflow) string {
 	for _, o := range of.general {
-		if o.Kind == Uplink && o.Local == s.local.Addr() && (s.direct || s.detour != nil && s.detour.Kind.own()) {
+		if o.Kind == Uplink && o.Local == s.local.Addr() && (s.direct || s.detour != nil && s.detour.Kind.Own()) {
 			return o.Waypoint
 		}
 	}

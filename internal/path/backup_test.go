@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // TestBackupTakesOver plays a host that only receives. The carrying uplink goes silent, and the server sends on the
 // backup. The backup is promoted, and demoted again when the first uplink answers probes.
 func TestBackupTakesOver(t *testing.T) {
-	m := path.New(path.Config{ByWorth: true, Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{{Policy: path.Mesh{Mode: path.BackupMode}}}})
+	m := path.New(path.Config{ByWorth: true, Policy: policy.Detours{Subflows: 1}, Rules: []path.Rule{{Policy: policy.Mesh{Mode: policy.BackupMode}}}})
 	now, server := birth, netip.AddrPortFrom(ip("web"), 80)
 	wifi, other := netip.AddrPortFrom(ip("me"), 5000), netip.AddrPortFrom(ip("me2"), 5001)
 	backup := map[netip.AddrPort]bool{}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 const crowd = 10_000
@@ -64,7 +65,7 @@ func BenchmarkInBand(b *testing.B) {
 }
 
 func connections(b *testing.B, all []life, first ...path.Event) {
-	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, TLSPorts: []uint16{443}})
+	m := path.New(path.Config{Policy: policy.Detours{Subflows: 2}, TLSPorts: []uint16{443}})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	events := 0
 	handle := func(evs []path.Event) {
@@ -116,13 +117,13 @@ func heap() uint64 {
 
 // BenchmarkMeasured samples all 20,000 subflows.
 func BenchmarkMeasured(b *testing.B) {
-	measured(b, path.Config{Policy: path.DetourPolicy{Subflows: 2}})
+	measured(b, path.Config{Policy: policy.Detours{Subflows: 2}})
 }
 
 // BenchmarkMeasuredExcluded does the same with destinations that get no detours. Rates and totals are all that is wanted of
 // them, so it should take less.
 func BenchmarkMeasuredExcluded(b *testing.B) {
-	measured(b, path.Config{Policy: path.DetourPolicy{Subflows: 2}, Exclude: []netip.Prefix{netip.MustParsePrefix("203.0.0.0/8")}})
+	measured(b, path.Config{Policy: policy.Detours{Subflows: 2}, Exclude: []netip.Prefix{netip.MustParsePrefix("203.0.0.0/8")}})
 }
 
 func measured(b *testing.B, cfg path.Config) {
@@ -152,7 +153,7 @@ func measured(b *testing.B, cfg path.Config) {
 
 // BenchmarkOffer offers a detour to any server to 10,000 connections that lack one, and withdraws it.
 func BenchmarkOffer(b *testing.B) {
-	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 100}})
+	m := path.New(path.Config{Policy: policy.Detours{Subflows: 100}})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, l := range lives() {
 		m.Handle(l.begin[0], now)

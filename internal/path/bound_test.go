@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // crossing plays a host with a bulk connection and one with messages, on the direct path and through bob, in virtual
@@ -43,7 +44,7 @@ func newBulk(t *testing.T) *crossing {
 	c := &crossing{
 		t: t, start: start, now: start, queue: 60 * time.Millisecond, ecn: true,
 		m: path.New(path.Config{
-			Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: 1, BulkPorts: []uint16{80}, MessagePorts: []uint16{81},
+			Policy: policy.Detours{Subflows: 2}, ByWorth: true, Seed: 1, BulkPorts: []uint16{80}, MessagePorts: []uint16{81},
 		}),
 		counts: make(map[path.Ends]*path.Sample), bounds: make(map[path.Ends]float64),
 	}

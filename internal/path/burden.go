@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/measure"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // This file sets a detour aside at once that holds up its connection for more than it is worth. The receiver puts the
@@ -196,7 +197,7 @@ func (m *Manager) putBurdenAside(t turn, s *subflow) {
 // setBurdensAside makes detours stand by that hold up the others for longer than they are worth. It reports whether
 // there were any.
 func (m *Manager) setBurdensAside(t turn, moment measure.Moment) (found bool) {
-	if _, ok := t.rule.Policy.(DetourPolicy); !ok || t.kind == measure.Messages {
+	if _, ok := t.rule.Policy.(policy.Detours); !ok || t.kind == measure.Messages {
 		return false
 	}
 	t.charge(moment)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // TestBurden plays downloads that were recorded in the lab, a sample every tenth of a second. In some of them the detour
@@ -86,7 +87,7 @@ func readRecording(t *testing.T, file string) (r recording) {
 func (r recording) play(t *testing.T) (time.Duration, path.Departure) {
 	t.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true})
+	m := path.New(path.Config{Policy: policy.Detours{Subflows: 2}, ByWorth: true})
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, start)
 	bob := netip.AddrPortFrom(ip("bob"), 0)
 	m.Handle(path.DetourOffered{Detour: path.Detour{ID: "bob", Kind: path.InBand, Waypoint: "bob", Remote: bob}}, start)

@@ -3,6 +3,9 @@ package path
 import (
 	"fmt"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
+	"github.com/detour-collective/dcol/internal/path/words"
 )
 
 // Cause classifies the reasons for the use of a subflow, and for leaving its path.
@@ -80,10 +83,10 @@ func (c Cause) Code() string { return causeCodes[c] }
 // zero value means that nothing was decided.
 type SubflowReason struct {
 	Cause Cause
-	// Chosen is set for CauseChosen. It must not be changed.
-	Chosen *Reason
+	// chosen is set for CauseChosen.
+	chosen *chosen
 	// Other compares the path with the one that is used instead. Nil: none was compared.
-	Other *Comparison
+	Other *policy.Comparison
 	// Numbers has what was measured on the path itself. Nil: nothing decided.
 	Numbers *Numbers
 }
@@ -108,12 +111,12 @@ type Numbers struct {
 }
 
 // Compared returns the comparisons with other paths that decided.
-func (r *SubflowReason) Compared() []Comparison {
+func (r *SubflowReason) Compared() []policy.Comparison {
 	switch {
-	case r.Chosen != nil:
-		return r.Chosen.compared()
+	case r.chosen != nil:
+		return r.chosen.compared()
 	case r.Other != nil:
-		return []Comparison{*r.Other}
+		return []policy.Comparison{*r.Other}
 	default:
 		return nil
 	}
@@ -138,14 +141,14 @@ func (a *aside) reason() SubflowReason {
 	case lossy:
 		r.Numbers = &Numbers{Loss: v.Loss}
 		if a.times > 0 { // else it began so, and nothing was compared
-			r.Other = &Comparison{Waypoint: v.Waypoint, Loss: v.Loss, OtherLoss: v.OtherLoss}
+			r.Other = &policy.Comparison{Waypoint: v.Waypoint, Loss: v.Loss, OtherLoss: v.OtherLoss}
 		}
 	case standsBy:
 		if v.OtherWait > 0 { // else it began so, because messages are likely
 			r.Other = v.byWait()
 		}
 	case yieldsPlace:
-		r.Other = &Comparison{Waypoint: v.Waypoint}
+		r.Other = &policy.Comparison{Waypoint: v.Waypoint}
 	case addsNothing, addedNothing:
 		switch {
 		case v.isBurden():
@@ -169,13 +172,13 @@ var asideCauses = [...]Cause{
 }
 
 // byWait compares the waits of messages.
-func (v *Verdict) byWait() *Comparison {
-	return &Comparison{Waypoint: v.Waypoint, Wait: v.Wait, OtherWait: v.OtherWait, Measured: true, Loss: v.Loss, OtherLoss: v.OtherLoss}
+func (v *Verdict) byWait() *policy.Comparison {
+	return &policy.Comparison{Waypoint: v.Waypoint, Wait: v.Wait, OtherWait: v.OtherWait, Measured: true, Loss: v.Loss, OtherLoss: v.OtherLoss}
 }
 
 // left returns why the path was left, as a clause about "it" in the past.
 func (r *SubflowReason) left() string {
-	n, x := Numbers{}, Comparison{}
+	n, x := Numbers{}, policy.Comparison{}
 	if r.Numbers != nil {
 		n = *r.Numbers
 	}
@@ -190,7 +193,7 @@ func (r *SubflowReason) left() string {
 	case CauseStalled:
 		return fmt.Sprintf("it made no progress for %v while the connection did", n.Silent.Round(100*time.Millisecond))
 	case CauseHarm:
-		return "it did harm: " + failureWords(n.Err)
+		return "it did harm: " + words.Failure(n.Err)
 	case CauseLossy:
 		if r.Other == nil {
 			return fmt.Sprintf("it lost %.1f %% of the packets", 100*n.Loss)
@@ -199,17 +202,17 @@ func (r *SubflowReason) left() string {
 	case CauseSlower:
 		return fmt.Sprintf("messages took %s over it, %s over %s", waitWithLoss(x.Wait, x.Loss), waitWithLoss(x.OtherWait, x.OtherLoss), pathWords(x.Waypoint))
 	case CauseGivesLess:
-		return fmt.Sprintf("bulk traffic got %s over it, and could expect %s of %s", inMbit(x.Goodput), inMbit(x.OtherGoodput), x.Waypoint)
+		return fmt.Sprintf("bulk traffic got %s over it, and could expect %s of %s", words.Mbit(x.Goodput), words.Mbit(x.OtherGoodput), x.Waypoint)
 	case CauseCollapsed:
-		return fmt.Sprintf("its rate fell from %s to %s", inMbit(n.Before), inMbit(n.Goodput))
+		return fmt.Sprintf("its rate fell from %s to %s", words.Mbit(n.Before), words.Mbit(n.Goodput))
 	case CauseLoaded:
 		return "its waypoint said that it was loaded"
 	case CauseYields:
 		return yieldWords(&n, &x)
 	case CauseAddsNothing:
-		return fmt.Sprintf("bulk traffic got %s without it, %s with it", inMbit(n.Without), inMbit(n.With))
+		return fmt.Sprintf("bulk traffic got %s without it, %s with it", words.Mbit(n.Without), words.Mbit(n.With))
 	case CauseLine:
-		return fmt.Sprintf("this host's own line was the bottleneck: bulk traffic got %s without it, %s with it", inMbit(n.Without), inMbit(n.With))
+		return fmt.Sprintf("this host's own line was the bottleneck: bulk traffic got %s without it, %s with it", words.Mbit(n.Without), words.Mbit(n.With))
 	case CauseBurden:
 		return burdenWords(n.Missed, n.Held, n.Carried)
 	case CauseBudget:
@@ -218,7 +221,7 @@ func (r *SubflowReason) left() string {
 		if n.Limit == 0 {
 			return "the policy allows no traffic over it now"
 		}
-		return "the policy limits it to " + inMbit(n.Limit)
+		return "the policy limits it to " + words.Mbit(n.Limit)
 	case CauseSurplus:
 		return "the configuration allowed fewer subflows"
 	case CauseUnwanted:
@@ -229,7 +232,7 @@ func (r *SubflowReason) left() string {
 		return "it takes another way now, and a new subflow took its place"
 	case CauseRefreshed:
 		if n.Before > 0 {
-			return fmt.Sprintf("its rate fell from %s to %s, so the policy replaced it", inMbit(n.Before), inMbit(n.Goodput))
+			return fmt.Sprintf("its rate fell from %s to %s, so the policy replaced it", words.Mbit(n.Before), words.Mbit(n.Goodput))
 		}
 		return "nothing got through over it any more, so the policy replaced it"
 	case CauseNoAddress:
@@ -264,14 +267,14 @@ func unansweredWords(probes int) string {
 }
 
 // yieldWords returns why a detour gave its place to a waypoint.
-func yieldWords(n *Numbers, x *Comparison) string {
+func yieldWords(n *Numbers, x *policy.Comparison) string {
 	switch {
 	case n.With > 0:
-		return fmt.Sprintf("bulk traffic got %s with it, %s with %s before", inMbit(n.With), inMbit(n.Without), x.Waypoint)
+		return fmt.Sprintf("bulk traffic got %s with it, %s with %s before", words.Mbit(n.With), words.Mbit(n.Without), x.Waypoint)
 	case x.OtherGoodput > 0:
-		return fmt.Sprintf("it carried %s, and %s could give %s", inMbit(x.Goodput), x.Waypoint, inMbit(x.OtherGoodput))
+		return fmt.Sprintf("it carried %s, and %s could give %s", words.Mbit(x.Goodput), x.Waypoint, words.Mbit(x.OtherGoodput))
 	case x.Goodput > 0:
-		return fmt.Sprintf("it carried %s, and %s was tried in its place", inMbit(x.Goodput), x.Waypoint)
+		return fmt.Sprintf("it carried %s, and %s was tried in its place", words.Mbit(x.Goodput), x.Waypoint)
 	default:
 		return fmt.Sprintf("%s was tried in its place", x.Waypoint)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/measure"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // This file lets a bulk connection that has screened (tryout.go) challenge its poorest detour from time to time:
@@ -115,7 +116,7 @@ func (m *Manager) begin(t turn, total uint64) bool {
 	}
 	_, flows := m.carriedTo(t)
 	tr.challenge = &challenge{waypoint: who, instead: instead.detour.Waypoint, before: sum, began: t.now, flows: flows, idle: instead.addsNothing(), invited: invited}
-	t.yield(instead.subflow, Comparison{Waypoint: who, Goodput: instead.rate}, nil)
+	t.yield(instead.subflow, policy.Comparison{Waypoint: who, Goodput: instead.rate}, nil)
 	return true
 }
 
@@ -134,7 +135,7 @@ func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who str
 	most := tryoutGain * sum
 	for o := range m.spare(t) {
 		r, ok := m.detours.history.of(o.Waypoint, t.server)
-		if !ok || o.Kind.own() || r.isShunned(t.now) || !within(r.goodputAt, t.now, trustsFor) {
+		if !ok || o.Kind.Own() || r.isShunned(t.now) || !within(r.goodputAt, t.now, trustsFor) {
 			continue
 		}
 		lowered := r.goodput < loweredTo*r.peak && t.now.Sub(r.goodputAt) >= retryTime(r.retries)
@@ -207,7 +208,7 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 		return false
 	}
 	if t.carriesWithout(s) {
-		t.yield(s, Comparison{Waypoint: c.instead, Goodput: rate}, &Numbers{With: sum, Without: c.before})
+		t.yield(s, policy.Comparison{Waypoint: c.instead, Goodput: rate}, &Numbers{With: sum, Without: c.before})
 	}
 	return true
 }

@@ -5,49 +5,9 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
-
-// DetourID identifies one detour for the life of the process.
-type DetourID string
-
-// Detour is one route to servers through a waypoint. Kinds Uplink and Port pass no waypoint.
-type Detour struct {
-	ID       DetourID
-	Kind     Kind
-	Waypoint string
-	// Local is the source address of its subflows. If zero, the connection's own is used.
-	Local netip.Addr
-	// Remote is the destination of its subflows' SYNs. If its address or port is zero, the server's own is used.
-	Remote netip.AddrPort
-	// Server is the only server that the detour reaches. If zero, it reaches any.
-	Server netip.AddrPort
-	// Endpoint is the waypoint's address at which a tunnel ends. If zero, the waypoint's address is that of Remote.
-	Endpoint netip.Addr
-}
-
-// target returns the address to which a subflow over d connects to reach server. ok is false if d does not lead to
-// the server. Both must be of the same address family. The server must not be the waypoint itself: that detour would
-// be the direct path, or lead through a tunnel to the tunnel's own end.
-func (d *Detour) target(server netip.AddrPort) (netip.AddrPort, bool) {
-	if d.Server.IsValid() && d.Server != server {
-		return netip.AddrPort{}, false
-	}
-	if d.Kind == Port {
-		return server, true
-	}
-	addr, port := d.Remote.Addr(), d.Remote.Port()
-	if !addr.IsValid() {
-		addr = server.Addr()
-	}
-	if port == 0 {
-		port = server.Port()
-	}
-	to := netip.AddrPortFrom(addr, port)
-	if d.Local.IsValid() {
-		return to, addr.Is4() == server.Addr().Is4() && d.Local.Is4() == addr.Is4() && d.Endpoint != server.Addr()
-	}
-	return to, addr.Is4() == server.Addr().Is4() && to != server
-}
 
 // via identifies one address of one waypoint.
 type via struct {
@@ -55,7 +15,8 @@ type via struct {
 	addr     netip.Addr
 }
 
-func (d *Detour) via() via {
+// viaOf returns the address of the waypoint that a detour passes.
+func viaOf(d *Detour) via {
 	if d.Endpoint.IsValid() {
 		return via{d.Waypoint, d.Endpoint}
 	}
@@ -70,7 +31,7 @@ type offers struct {
 	specific map[netip.AddrPort][]*offered // they reach one server
 	lost     map[via]time.Time             // waypoints that do not answer, and since when
 	addrs    map[string][]netip.Addr       // addresses of the hosts of waypoints in use
-	unready  []Resting                     // kinds of detours that no connection can use
+	unready  []policy.Resting              // kinds of detours that no connection can use
 }
 
 // offered is a detour on offer.
@@ -108,9 +69,9 @@ func (of *offers) drop(id DetourID, now time.Time) {
 // leave takes all detours of a waypoint at one address off offer.
 func (of *offers) leave(v via, now time.Time) {
 	delete(of.lost, v)
-	of.unready = slices.DeleteFunc(of.unready, func(r Resting) bool { return r.Waypoint == v.waypoint })
+	of.unready = slices.DeleteFunc(of.unready, func(r policy.Resting) bool { return r.Waypoint == v.waypoint })
 	for _, id := range slices.Sorted(maps.Keys(of.byID)) {
-		if of.byID[id].via() == v {
+		if viaOf(&of.byID[id].Detour) == v {
 			of.drop(id, now)
 		}
 	}
@@ -118,9 +79,9 @@ func (of *offers) leave(v via, now time.Time) {
 
 // setUnready records why this host cannot use a kind of detour of a waypoint.
 func (of *offers) setUnready(ev KindUnready) {
-	of.unready = slices.DeleteFunc(of.unready, func(r Resting) bool { return r.Waypoint == ev.Waypoint && r.Kind == ev.Kind })
+	of.unready = slices.DeleteFunc(of.unready, func(r policy.Resting) bool { return r.Waypoint == ev.Waypoint && r.Kind == ev.Kind })
 	if ev.Err != nil {
-		of.unready = append(of.unready, Resting{ev.Kind, ev.Waypoint, Rest{Cause: RestsUnready, Err: ev.Err}})
+		of.unready = append(of.unready, policy.Resting{Kind: ev.Kind, Waypoint: ev.Waypoint, Rest: policy.Rest{Cause: policy.RestsUnready, Err: ev.Err}})
 	}
 }
 
@@ -144,7 +105,7 @@ func (of *offers) target(c *conn, d *Detour) (netip.AddrPort, bool) {
 	if c.excluded || c.tunnelled && (d.Kind != WireGuard || of.endsAt(d, c.server.Addr())) {
 		return netip.AddrPort{}, false
 	}
-	return d.target(c.server)
+	return d.Target(c.server)
 }
 
 func (of *offers) setAddrs(ev WaypointAddrs) {
@@ -172,7 +133,7 @@ func (of *offers) recognise(c *conn) {
 // if the waypoint's port is the server's. It counts as in-band, which is more likely, because that needs no mapping.
 func (of *offers) assign(c *conn, d *Detour) {
 	remote, ok := of.target(c, d)
-	if _, layout := c.rule.Policy.(Layout); d.Kind == Port || d.Kind == Uplink && !layout {
+	if _, layout := c.rule.Policy.(policy.Layout); d.Kind == Port || d.Kind == Uplink && !layout {
 		return
 	}
 	if !ok || d.Local.IsValid() && d.Local == c.local.Addr() {

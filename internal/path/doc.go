@@ -58,7 +58,7 @@
 //
 // Which detours are on offer, and which rest?
 //
-//	detour.go kind.go                  detours, their kinds and offers
+//	detour.go vocabulary.go            detours, their kinds and offers
 //	rest.go                            which detours a connection does not use now, and until when
 //	retry.go trial.go suspension.go    ... after failures, while in-band SYNs are blocked, after harm
 //	spend.go quota.go limit.go         ... because of budgets (package budget), quotas and rate limits
@@ -67,11 +67,11 @@
 // Which detours does a connection take, and why?
 //
 //	open.go reason.go                  the View, the Plan carried out, the reasons
-//	policy.go policy_*.go              the policies
+//	package policy                     the policies, and the reasons for their choices
 //	rule.go growth.go threshold.go     which policy a connection follows, and when it begins
 //	prospect.go bulk.go together.go    what a connection may expect of a detour
 //	places.go                          how many subflows a server accepts
-//	candidate.go explain.go            the same for a new connection, to be shown
+//	explain.go                         the same for a new connection, to be shown
 //
 // What was measured?
 //

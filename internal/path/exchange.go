@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/measure"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // This file exchanges a detour in use for a better one that became known later. A connection takes its detours when
@@ -72,7 +73,7 @@ func (m *Manager) exchangeSlower(t turn) bool {
 }
 
 // failedTry reports whether the detour was taken to measure it, and the measurement is done.
-func (t turn) failedTry(s *subflow) bool { return s.why.explored && t.now.Sub(s.since) >= exploresFor }
+func (t turn) failedTry(s *subflow) bool { return s.why.Explored && t.now.Sub(s.since) >= exploresFor }
 
 // slower returns the detour whose messages would wait much less through another waypoint, or nil, and the comparison.
 func (m *Manager) slower(t turn) (worst *subflow, why SubflowReason) {
@@ -90,7 +91,7 @@ func (m *Manager) slower(t turn) (worst *subflow, why SubflowReason) {
 			worst, longest = s, wait
 		}
 	}
-	return worst, SubflowReason{Cause: CauseSlower, Other: &Comparison{Waypoint: who, Wait: longest, OtherWait: best, Measured: true}}
+	return worst, SubflowReason{Cause: CauseSlower, Other: &policy.Comparison{Waypoint: who, Wait: longest, OtherWait: best, Measured: true}}
 }
 
 // bestSpare returns the shortest wait through the waypoints that the connection may take and does not use.
@@ -116,7 +117,7 @@ func (m *Manager) poorer(t turn) (worst *subflow, why SubflowReason) {
 		gets := t.gets(s)
 		if gets = g.share(gets, s.waypoint(), t.server); gets > 0 && gets < most/t.margin(s) && s.pressed(t.now) {
 			worst, most = s, gets*t.margin(s)
-			why = SubflowReason{Cause: CauseGivesLess, Other: &Comparison{Waypoint: who, Goodput: gets, OtherGoodput: offered}}
+			why = SubflowReason{Cause: CauseGivesLess, Other: &policy.Comparison{Waypoint: who, Goodput: gets, OtherGoodput: offered}}
 		}
 	}
 	return worst, why
@@ -125,8 +126,8 @@ func (m *Manager) poorer(t turn) (worst *subflow, why SubflowReason) {
 // margin returns the factor by which another waypoint must give more than this detour. A detour that was taken to
 // measure it gives way for less.
 func (t turn) margin(s *subflow) float64 {
-	if s.why.explored {
-		return sameFactor
+	if s.why.Explored {
+		return policy.SameFactor
 	}
 	return exchangeFactor
 }
@@ -158,7 +159,7 @@ func (m *Manager) exchangeable(t turn, s *subflow) bool {
 func (m *Manager) spare(t turn) iter.Seq[*offered] {
 	return func(yield func(*offered) bool) {
 		for o := range m.unused(t) {
-			if m.detours.loads.of(o.via(), t.now).IsZero() && !yield(o) {
+			if m.detours.loads.of(viaOf(&o.Detour), t.now).IsZero() && !yield(o) {
 				return
 			}
 		}
@@ -175,7 +176,7 @@ func (m *Manager) unused(t turn) iter.Seq[*offered] {
 				m.detours.budget.Spares(o.Waypoint) {
 				continue
 			}
-			if until, why := m.detours.rests(t, o); t.now.Before(until) || why.lasts() {
+			if until, why := m.detours.rests(t, o); t.now.Before(until) || why.Lasts() {
 				continue
 			}
 			if !yield(o) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/path/budget"
 	"github.com/detour-collective/dcol/internal/path/claim"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // Explanation describes the connections to one server, the detours that lead there, and the reasons.
@@ -68,16 +69,16 @@ type Candidate struct {
 	// Claimed summarises what other members measured through the waypoint.
 	Claimed claim.Hint
 	// Reason tells why the detour is taken or not. Why returns it in words.
-	Reason CandidateReason
+	Reason policy.CandidateReason
 	// Until is the time at which that reason ends by itself, or zero if it is not known.
 	Until time.Time
 }
 
 // Why returns in words why the detour is taken or not.
-func (c *Candidate) Why() string { return c.Reason.of(&c.Detour) }
+func (c *Candidate) Why() string { return c.Reason.Words(&c.Detour) }
 
 // Change returns in a short sentence what would change the reason. It is empty if only time does.
-func (c *Candidate) Change() string { return c.Reason.change(&c.Detour) }
+func (c *Candidate) Change() string { return c.Reason.Change(&c.Detour) }
 
 // Explain returns the connections to a server, and the detours that a new one would take. If the port is 0, it lists
 // the connections to all ports of the address, and the candidates for that of the newest one, or of the one that ended
@@ -129,22 +130,22 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 	view := m.views.of(t, &m.detours)
 	plan := m.plan(t, view)
 	for _, choice := range plan.Open {
-		i := slices.IndexFunc(view.Usable, func(u Usable) bool { return u.Detour == choice.Detour })
-		x.Candidates = append(x.Candidates, m.detours.candidate(&view.Usable[i], x.Server, true, CandidateReason{Chosen: choice.Why}, now))
+		i := slices.IndexFunc(view.Usable, func(u policy.Usable) bool { return u.Detour == choice.Detour })
+		x.Candidates = append(x.Candidates, m.detours.candidate(&view.Usable[i], x.Server, true, policy.CandidateReason{Chosen: choice.Why}, now))
 	}
 	taken := len(x.Candidates)
 	for i := range view.Usable {
 		u := &view.Usable[i]
-		if slices.ContainsFunc(plan.Open, func(c Choice) bool { return c.Detour == u.Detour }) {
+		if slices.ContainsFunc(plan.Open, func(c policy.Choice) bool { return c.Detour == u.Detour }) {
 			continue
 		}
-		spare := m.detours.candidate(u, x.Server, false, u.spareReason(plan.Capped, lastOf(plan.Open, view.Usable)), now)
+		spare := m.detours.candidate(u, x.Server, false, u.SpareReason(plan.Capped, lastOf(plan.Open, view.Usable)), now)
 		switch spare.Reason.Cause {
-		case CandidateLossy:
+		case policy.CandidateLossy:
 			spare.Until = u.Shunned
-		case CandidateLoaded:
+		case policy.CandidateLoaded:
 			spare.Until = u.Loaded
-		case CandidateFailed:
+		case policy.CandidateFailed:
 			spare.Until = m.detours.failuresUntil(u.Waypoint, x.Server, now)
 		default:
 		}
@@ -154,9 +155,9 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 		return cmp.Or(compareKnown(a.Wait, b.Wait), cmp.Compare(a.Waypoint, b.Waypoint), cmp.Compare(a.Kind, b.Kind))
 	})
 	for o := range m.detours.leading(x.Server) {
-		if until, why := m.detours.rests(t, o); (now.Before(until) || why.lasts()) && !t.takesLastResort(why) {
-			u := Usable{Detour: &o.Detour, Prospect: m.views.prospect(t, &m.detours, o)}
-			rests := m.detours.candidate(&u, x.Server, false, CandidateReason{Cause: CandidateRests, Rest: why}, now)
+		if until, why := m.detours.rests(t, o); (now.Before(until) || why.Lasts()) && !t.takesLastResort(why) {
+			u := policy.Usable{Detour: &o.Detour, Prospect: m.views.prospect(t, &m.detours, o)}
+			rests := m.detours.candidate(&u, x.Server, false, policy.CandidateReason{Cause: policy.CandidateRests, Rest: why}, now)
 			rests.Until = until
 			x.Candidates = append(x.Candidates, rests)
 		}
@@ -182,15 +183,15 @@ func compareKnown(a, b time.Duration) int {
 }
 
 // lastOf returns the detour that was chosen last, or nil if none was.
-func lastOf(open []Choice, usable []Usable) *Usable {
+func lastOf(open []policy.Choice, usable []policy.Usable) *policy.Usable {
 	if len(open) == 0 {
 		return nil
 	}
-	i := slices.IndexFunc(usable, func(u Usable) bool { return u.Detour == open[len(open)-1].Detour })
+	i := slices.IndexFunc(usable, func(u policy.Usable) bool { return u.Detour == open[len(open)-1].Detour })
 	return &usable[i]
 }
 
-func (k *detours) candidate(u *Usable, server netip.AddrPort, taken bool, why CandidateReason, now time.Time) Candidate {
+func (k *detours) candidate(u *policy.Usable, server netip.AddrPort, taken bool, why policy.CandidateReason, now time.Time) Candidate {
 	known := k.known(u.Waypoint, server)
 	known.Failures = u.Failures
 	expected, expects := k.expects(u.Waypoint, server, now)

@@ -74,7 +74,7 @@ func (e *exploration) state(now time.Time) Exploring {
 
 // explores reports whether the subflow is in a try.
 func (s *subflow) explores(now time.Time) bool {
-	return s.why != nil && s.why.explored && now.Sub(s.since) < exploresFor ||
+	return s.why != nil && s.why.Explored && now.Sub(s.since) < exploresFor ||
 		s.aside != nil && !s.aside.tried.IsZero() && now.Sub(s.aside.tried) < exploresFor
 }
 

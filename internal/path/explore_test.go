@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // However many connections begin, the tries of an hour are bounded. Connections beyond the bound take the same as
@@ -113,7 +114,7 @@ func TestNearlyNothingIsExploredWhenAllAreBad(t *testing.T) {
 func TestOneSlotIsForTheTry(t *testing.T) {
 	known := append(trails("", [][3]byte{webNetwork}, 0, 5e6), trails("a", [][3]byte{webNetwork}, 0, 20e6)...)
 	known = append(append(known, trails("b", [][3]byte{webNetwork}, 0, 18e6)...), trails("c", [][3]byte{webNetwork}, 0, 2e6)...)
-	m := hearsayOf(path.DetourPolicy{Subflows: 4}, 5, known, []string{"a", "b", "c", "x", "y", "z"})
+	m := hearsayOf(policy.Detours{Subflows: 4}, 5, known, []string{"a", "b", "c", "x", "y", "z"})
 	explorers := 0
 	for token := path.Token(1); token <= 500; token++ {
 		taken := takesAll(m, token)
@@ -137,7 +138,7 @@ func TestOneSlotIsForTheTry(t *testing.T) {
 	if explorers < 10 {
 		t.Errorf("%d explore", explorers)
 	}
-	poor := path.DetourPolicy{Subflows: 3}
+	poor := policy.Detours{Subflows: 3}
 	m = hearsayOf(poor, 5, known, []string{"a", "b", "x", "y", "z"})
 	for token := path.Token(1); token <= 500; token++ {
 		unknown := 0

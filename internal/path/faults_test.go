@@ -10,6 +10,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/claim"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // exchanges lets this host send requests, each a pause after the last answer, and returns the mean time of an answer.
@@ -270,11 +271,11 @@ func TestServerThatTakesNoSubflow(t *testing.T) {
 
 // counting is a policy that counts its decisions and the detours that each of them looks at.
 type counting struct {
-	path.Policy
+	policy.Policy
 	plans, most int
 }
 
-func (c *counting) Plan(v path.View) path.Plan {
+func (c *counting) Plan(v policy.View) policy.Plan {
 	c.plans++
 	c.most = max(c.most, len(v.InUse)+len(v.Usable)+len(v.Resting))
 	return c.Policy.Plan(v)
@@ -284,7 +285,7 @@ func (c *counting) Plan(v path.View) path.Plan {
 // with one.
 func TestManyConnectionsToOnePrefix(t *testing.T) {
 	const connections, waypoints = 10_000, 4
-	policy := &counting{Policy: path.DetourPolicy{Subflows: 2}}
+	policy := &counting{Policy: policy.Detours{Subflows: 2}}
 	m, now := path.New(path.Config{Policy: policy, ByWorth: true}), birth
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, now)
 	for _, name := range []string{"bob", "carol", "dave", "erin"} {

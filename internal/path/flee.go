@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/measure"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // This file leaves a detour at once whose rate has collapsed in the middle of bulk traffic (the connection flees). An
@@ -97,7 +98,7 @@ func (t turn) collapsed(m *Manager) *subflow {
 		if x == s || x.backup || !x.measuredAt(t.now) {
 			continue
 		}
-		if was, is := x.habits.fall.Rates(); was >= slackGoodput { // others show nothing, or their usual rate is not known yet
+		if was, is := x.habits.fall.Rates(); was >= policy.SameGoodput { // others show nothing, or their usual rate is not known yet
 			usual += was
 			recent += is
 			signs = signs || x.habits.fall.Signs()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // fluid plays a host with several connections that receive, in virtual time. Their subflows share links as TCP would:
@@ -99,7 +100,7 @@ func networks(n uint64) uint64 {
 func newFluid(t testing.TB, seed uint64, ways map[string]*way, change func(*path.Config)) *fluid {
 	t.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	config := path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: seed}
+	config := path.Config{Policy: policy.Detours{Subflows: 2}, ByWorth: true, Seed: seed}
 	if change != nil {
 		change(&config)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/claim"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // trails returns measurements of a waypoint towards networks that begin with these three bytes.
@@ -28,10 +29,10 @@ var webNetwork = [3]byte{203, 0, 113}
 
 // hearsay returns a Manager with waypoints, each with a mapping to one server.
 func hearsay(seed uint64, known []path.Trail, waypoints []string) *path.Manager {
-	return hearsayOf(path.DetourPolicy{Subflows: 2}, seed, known, waypoints)
+	return hearsayOf(policy.Detours{Subflows: 2}, seed, known, waypoints)
 }
 
-func hearsayOf(policy path.Policy, seed uint64, known []path.Trail, waypoints []string) *path.Manager {
+func hearsayOf(policy policy.Policy, seed uint64, known []path.Trail, waypoints []string) *path.Manager {
 	m := path.New(path.Config{
 		Policy: policy, ByWorth: true, Seed: seed,
 		Memory: path.Memory{Addrs: []netip.Addr{ip("me")}, Trails: known}, BulkPorts: []uint16{80},
@@ -186,7 +187,7 @@ func TestBeliefIsRemembered(t *testing.T) {
 	}
 	memory := m.Memory()
 	memory.Addrs = []netip.Addr{ip("me2")}
-	next := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Memory: memory})
+	next := path.New(path.Config{Policy: policy.Detours{Subflows: 2}, ByWorth: true, Memory: memory})
 	next.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, birth)
 	next.Handle(path.DetourOffered{Detour: path.Detour{ID: "b", Kind: path.InBand, Waypoint: "b", Remote: netip.AddrPortFrom(ip("bob"), 0)}}, birth)
 	if h := standing(next); h != (claim.Hint{}) {

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // This file lets bulk connections follow invitations. A loaded waypoint states the rate that one more member would
@@ -29,10 +31,10 @@ func (m *Manager) inviting(t turn, ready []readySubflow, sum float64) (who strin
 		return "", poorest
 	}
 	poorest = ready[i]
-	most := max(sameFactor*poorest.rate, poorest.rate+(tryoutGain-1)*sum)
+	most := max(policy.SameFactor*poorest.rate, poorest.rate+(tryoutGain-1)*sum)
 	for o := range m.unused(t) {
-		is := m.detours.loads[o.via()]
-		if is.until.After(t.now) && is.gives > most && !o.Kind.own() && m.detours.history.believes(o.Waypoint, t.server, t.now) {
+		is := m.detours.loads[viaOf(&o.Detour)]
+		if is.until.After(t.now) && is.gives > most && !o.Kind.Own() && m.detours.history.believes(o.Waypoint, t.server, t.now) {
 			who, most = o.Waypoint, is.gives
 		}
 	}

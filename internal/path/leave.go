@@ -11,7 +11,7 @@ func (m *Manager) waypointLeft(v via, now time.Time) {
 	m.detours.leave(v, now)
 	delete(m.detours.sessions.worth, v)
 	delete(m.detours.loads, v)
-	m.replace(func(d *Detour) bool { return d.via() == v }, CauseWithdrawn, now)
+	m.replace(func(d *Detour) bool { return viaOf(d) == v }, CauseWithdrawn, now)
 }
 
 // replace marks the subflows over the detours that which selects as leaving.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // restricted plays a connection over wlan0 and wwan0 with a rule.
@@ -23,14 +24,14 @@ type restricted struct {
 
 func newRestricted(t *testing.T, r path.Rule) *restricted {
 	second := ip("me2")
-	if _, ports := r.Policy.(path.Ports); ports {
+	if _, ports := r.Policy.(policy.Ports); ports {
 		second = ip("me") // over wlan0, too
 	} else {
-		r.Policy = path.Mesh{}
+		r.Policy = policy.Mesh{}
 	}
 	server := netip.AddrPortFrom(ip("web"), 80)
 	l := &restricted{
-		t: t, m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{r}}), now: birth,
+		t: t, m: path.New(path.Config{Policy: policy.Detours{Subflows: 1}, Rules: []path.Rule{r}}), now: birth,
 		wlan:  path.Sample{Token: 1, Local: netip.AddrPortFrom(ip("me"), 5000), Remote: server, MinRTT: time.Millisecond},
 		wwan:  path.Sample{Token: 1, Local: netip.AddrPortFrom(second, 5001), Remote: server, MinRTT: time.Millisecond},
 		rates: make(map[netip.AddrPort]path.Restrict), backup: make(map[netip.AddrPort]bool), ended: make(map[netip.AddrPort]bool),
@@ -234,7 +235,7 @@ func TestNearQuotaAlone(t *testing.T) {
 // Several subflows on the only path empty and are replaced one after another, and the connection always has one that carries.
 func TestNearQuotaOfPorts(t *testing.T) {
 	l := newRestricted(t, path.Rule{
-		Policy: path.Ports{Subflows: 2}, Quota: map[string]uint64{"wlan0": 1000}, NearQuota: path.RateLimit{On: true, Rate: 1e6},
+		Policy: policy.Ports{Subflows: 2}, Quota: map[string]uint64{"wlan0": 1000}, NearQuota: path.RateLimit{On: true, Rate: 1e6},
 	})
 	// The samples are those of the two subflows that the connection has now.
 	samples := []*path.Sample{&l.wlan, &l.wwan}
@@ -326,8 +327,8 @@ func TestLimitOfZeroAlone(t *testing.T) {
 
 // If a path is missing because its limit is 0, the connection's note says so.
 func TestLimitOfZeroIsTheReason(t *testing.T) {
-	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{
-		{Name: "cheap", Policy: path.Mesh{}, Limits: map[string]path.RateLimit{"wwan0": {On: true}}},
+	m := path.New(path.Config{Policy: policy.Detours{Subflows: 1}, Rules: []path.Rule{
+		{Name: "cheap", Policy: policy.Mesh{}, Limits: map[string]path.RateLimit{"wwan0": {On: true}}},
 	}})
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me"), ip("me2")}}, birth)
 	m.Handle(path.DetourOffered{Detour: path.Detour{ID: "f", Kind: path.Uplink, Waypoint: "wlan0", Local: ip("me")}}, birth)

@@ -114,7 +114,7 @@ func (m *Manager) fillsLine(t turn) bool {
 // passesLine reports whether the session with a detour's waypoint waits about as long as those that show the line's
 // queue.
 func (k *detours) passesLine(d *Detour, now time.Time) bool {
-	x := k.sessions.worth[d.via()]
+	x := k.sessions.worth[viaOf(d)]
 	return x.counts(now) && x.queue().Seconds() >= linePart*k.line.least.Seconds()
 }
 

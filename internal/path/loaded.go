@@ -2,6 +2,8 @@ package path
 
 import (
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // This file handles waypoints that report that they are loaded.
@@ -106,10 +108,10 @@ func (m *Manager) drawToLeave(t turn) (leaves bool) {
 		if s.detour == nil || !t.ours(s) || s.setAside() || t.now.Sub(s.since) < staysLeast || t.now.Sub(s.moved) >= drawsEvery {
 			continue
 		}
-		if m.detours.loads.of(s.detour.via(), t.now).IsZero() || !m.hasUnloaded(t, s) {
+		if m.detours.loads.of(viaOf(s.detour), t.now).IsZero() || !m.hasUnloaded(t, s) {
 			continue
 		}
-		if m.views.drawAt(t.token, s.detour.Waypoint, t.now)%m.detours.loads[s.detour.via()].leavesOneIn(t.now) == 0 {
+		if m.views.drawAt(t.token, s.detour.Waypoint, t.now)%m.detours.loads[viaOf(s.detour)].leavesOneIn(t.now) == 0 {
 			s.crowded, t.exchanged = t.now, t.now
 			t.planEnd(s, SubflowReason{Cause: CauseLoaded})
 			t.exchanges++
@@ -129,16 +131,16 @@ func (t turn) exchangedLately() bool {
 func (m *Manager) hasUnloaded(t turn, s *subflow) bool {
 	for o := range m.detours.leading(t.server) {
 		remote, ok := m.detours.target(t.conn, &o.Detour)
-		if !ok || o.Waypoint == s.detour.Waypoint || t.taken(&o.Detour, remote) || !m.detours.loads.of(o.via(), t.now).IsZero() {
+		if !ok || o.Waypoint == s.detour.Waypoint || t.taken(&o.Detour, remote) || !m.detours.loads.of(viaOf(&o.Detour), t.now).IsZero() {
 			continue
 		}
 		if r, known := m.detours.history.of(o.Waypoint, t.server); known && r.isShunned(t.now) {
 			continue
 		}
-		if gives := m.detours.loads[o.via()].gives; gives > 0 && gives < sameFactor*t.gets(s) {
+		if gives := m.detours.loads[viaOf(&o.Detour)].gives; gives > 0 && gives < policy.SameFactor*t.gets(s) {
 			continue // one member uses it up
 		}
-		if until, why := m.detours.rests(t, o); !t.now.Before(until) && !why.lasts() {
+		if until, why := m.detours.rests(t, o); !t.now.Before(until) && !why.Lasts() {
 			return true
 		}
 	}

@@ -11,11 +11,12 @@ import (
 	"github.com/detour-collective/dcol/internal/deadline"
 	"github.com/detour-collective/dcol/internal/path/budget"
 	"github.com/detour-collective/dcol/internal/path/claim"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // Config holds the operator's settings.
 type Config struct {
-	Policy Policy
+	Policy policy.Policy
 	// Rules decide about the connections that they cover. If several cover a connection, the first of those with the
 	// innermost cgroup decides.
 	Rules []Rule

@@ -151,7 +151,7 @@ func (t turn) stalled(s *subflow, lost map[via]time.Time) bool {
 		if s.detour == nil {
 			return false
 		}
-		since, ok := lost[s.detour.via()]
+		since, ok := lost[viaOf(s.detour)]
 		if !ok {
 			return false
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // lossyMemory returns the memory of a Manager after bob lost much.
@@ -33,7 +34,7 @@ func recalling(t *testing.T, memory path.Memory, now time.Time, addrs ...netip.A
 	t.Helper()
 	s := &selection{
 		t: t, start: now, now: now, paths: map[string]*pathWorth{"": good(), "bob": good(), "carol": good()}, random: rand.New(rand.NewPCG(1, 2)), port: 50000,
-		m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: 1, Memory: memory}),
+		m: path.New(path.Config{Policy: policy.Detours{Subflows: 2}, ByWorth: true, Seed: 1, Memory: memory}),
 	}
 	s.tell(path.LocalAddrs{Addrs: addrs})
 	return s

@@ -11,6 +11,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/claim"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 func addresses(list ...string) (all []netip.Addr) {
@@ -57,7 +58,7 @@ func (s *selection) knowsCarol() bool {
 // knowsLoad reports whether bob counts as loaded.
 func (s *selection) knowsLoad() bool {
 	for _, c := range s.m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, s.now).Candidates {
-		if c.Waypoint == "bob" && c.Reason.Cause == path.CandidateLoaded {
+		if c.Waypoint == "bob" && c.Reason.Cause == policy.CandidateLoaded {
 			return true
 		}
 	}
@@ -197,7 +198,7 @@ func TestFailuresAreForgivenWithANetwork(t *testing.T) {
 // When a connection's own address comes back, the direct path is tried again at once, although the host's network has
 // not changed.
 func TestOwnAddressComesBack(t *testing.T) {
-	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
+	m, now := path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), birth
 	with, without := atHome(), atHome()
 	with.Addrs = append(with.Addrs, ip("me2")) // of an interface without a default route
 	local, server := netip.AddrPortFrom(ip("me2"), 5000), netip.AddrPortFrom(ip("web"), 80)

@@ -194,7 +194,7 @@ func (m *Manager) detoursBehindLine(t turn) (list []readySubflow) {
 		}
 	}
 	for _, s := range t.subflows {
-		if s.detour != nil && !s.detour.Kind.own() && !s.backup && m.exchangeable(t, s) && m.detours.passesLine(s.detour, t.now) {
+		if s.detour != nil && !s.detour.Kind.Own() && !s.backup && m.exchangeable(t, s) && m.detours.passesLine(s.detour, t.now) {
 			if rate, _ := t.steadyRate(s); rate <= lineFollows*direct {
 				list = append(list, readySubflow{s, rate})
 			}
@@ -238,7 +238,7 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 		return waits(s.habits.step.trip, loss).Seconds() / max(s.rate, 1)
 	}
 	for _, s := range m.ready(t) {
-		if s.detour.Kind.own() || !t.suspicious(s.subflow) || s.rate > omitPart*own {
+		if s.detour.Kind.Own() || !t.suspicious(s.subflow) || s.rate > omitPart*own {
 			continue
 		}
 		if !t.pausesOthers(s.subflow) && (collapses(s) || s.rate*omitCosts.Seconds() > budget) {

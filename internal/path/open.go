@@ -3,6 +3,8 @@ package path
 import (
 	"net/netip"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // offersCome bounds the time that a waypoint takes to answer a request for a mapping.
@@ -40,7 +42,7 @@ func (m *Manager) openDetours(t turn) {
 		o := m.detours.byID[choice.ID]
 		t.take(o, from, choice, m.asideAtFirst(t, &o.Detour, choice), &m.reasons)
 		t.took(choice.Waypoint)
-		if choice.Why.explored {
+		if choice.Why.Explored {
 			m.detours.exploration.begin(t.now)
 			t.tried = true
 		}
@@ -62,7 +64,7 @@ func (m *Manager) openDetours(t turn) {
 // plan asks the policy which detours to open. If the number of subflows that the server accepts was seen through a
 // single waypoint, the policy first plans without that waypoint and without the number, to test it. If that opens
 // nothing, the number is believed.
-func (m *Manager) plan(t turn, v View) Plan {
+func (m *Manager) plan(t turn, v policy.View) policy.Plan {
 	room, known := m.places.room(t)
 	if others, ok := m.places.withoutWitness(t, v.Usable); ok {
 		disproving := v
@@ -79,18 +81,18 @@ func (m *Manager) plan(t turn, v View) Plan {
 type views struct {
 	byWorth bool
 	seed    uint64
-	inUse   []InUse
+	inUse   []policy.InUse
 	// subflows holds the subflows that inUse describes.
 	subflows []*subflow
-	usable   []Usable
-	resting  []Resting
+	usable   []policy.Usable
+	resting  []policy.Resting
 }
 
 // of returns the policy's view of a connection. It is valid until the next call.
-func (vs *views) of(t turn, k *detours) View {
-	v := View{
+func (vs *views) of(t turn, k *detours) policy.View {
+	v := policy.View{
 		InUse: vs.inUse[:0], Usable: vs.usable[:0], Resting: vs.resting[:0],
-		Traffic: Traffic{Now: t.now, Since: t.since, Bytes: t.carried},
+		Traffic: policy.Traffic{Now: t.now, Since: t.since, Bytes: t.carried},
 	}
 	if g := t.growth; g != nil {
 		v.Traffic.Slow, v.Traffic.Far = g.slow, g.far
@@ -100,7 +102,7 @@ func (vs *views) of(t turn, k *detours) View {
 		if !t.host.hasSource(s) || s.leaving {
 			continue
 		}
-		u := InUse{
+		u := policy.InUse{
 			Direct: s.direct, Aside: s.detour != nil && (s.isLossy() || s.isSpent() || !s.crowded.IsZero()),
 			Up: s.up, Stuck: t.stuck(s) || k.isSpent(t, s), Standby: s.standby, Uplink: k.uplinkOf(s),
 		}
@@ -116,11 +118,11 @@ func (vs *views) of(t turn, k *detours) View {
 			continue
 		}
 		until, why := k.rests(t, o)
-		rests := t.now.Before(until) || why.lasts()
+		rests := t.now.Before(until) || why.Lasts()
 		if rests && !t.takesLastResort(why) {
-			v.Resting = append(v.Resting, Resting{o.Kind, o.Waypoint, why})
+			v.Resting = append(v.Resting, policy.Resting{Kind: o.Kind, Waypoint: o.Waypoint, Rest: why})
 		} else {
-			v.Usable = append(v.Usable, Usable{
+			v.Usable = append(v.Usable, policy.Usable{
 				Detour: &o.Detour, Since: o.since, Unproven: o.unproven(), Failures: failures[o.Waypoint],
 				Wanted: k.steering.wants(o.Waypoint), LastResort: rests, Prospect: vs.prospect(t, k, o),
 			})
@@ -143,8 +145,8 @@ func (t turn) lacks(detour bool) {
 
 // takesLastResort reports whether the connection may try a detour that rests. It first waits offersCome, so that
 // waypoints can offer another. Otherwise a detour that carries nothing could take the place of one that works.
-func (t turn) takesLastResort(why Rest) bool {
-	return why.isLastResort(t.now) && t.isShort() && !t.now.Before(t.short.Add(offersCome))
+func (t turn) takesLastResort(why policy.Rest) bool {
+	return why.IsLastResort(t.now) && t.isShort() && !t.now.Before(t.short.Add(offersCome))
 }
 
 // taken reports whether a subflow already uses the path that d would use to remote.
@@ -156,10 +158,10 @@ func (t turn) taken(d *Detour, remote netip.AddrPort) bool {
 }
 
 // asideAtFirst returns why a subflow over a detour begins set aside, or nil if it does not.
-func (m *Manager) asideAtFirst(t turn, d *Detour, choice Choice) *aside {
+func (m *Manager) asideAtFirst(t turn, d *Detour, choice policy.Choice) *aside {
 	switch {
 	case choice.Aside:
-		return &aside{cause: lossy, since: t.now, until: choice.Why.shunned, why: Verdict{Loss: choice.Why.loss}}
+		return &aside{cause: lossy, since: t.now, until: choice.Why.Shunned, why: Verdict{Loss: choice.Why.Loss}}
 	case !choice.Standby && m.expectsMessages(t):
 		return &aside{cause: standsBy, since: t.now}
 	case !choice.Standby && m.beginsBehindLine(t, d):
@@ -174,16 +176,16 @@ func (m *Manager) asideAtFirst(t turn, d *Detour, choice Choice) *aside {
 
 // take requests a subflow over a detour on offer. from is the source address if the detour has none. begins is the
 // reason why the subflow begins set aside, or nil.
-func (t turn) take(o *offered, from netip.Addr, choice Choice, begins *aside, reasons *reasons) {
-	remote, _ := o.target(t.server)
-	why := choice.Why
-	why.instead, t.left = t.left, nil
+func (t turn) take(o *offered, from netip.Addr, choice policy.Choice, begins *aside, reasons *reasons) {
+	remote, _ := o.Target(t.server)
+	why := chosen{Reason: choice.Why, instead: t.left}
+	t.left = nil
 	if o.Local.IsValid() {
 		from = o.Local
 	}
 	s := &subflow{
 		detour: &o.Detour, why: reasons.shared(&why), try: o.unproven(), standby: choice.Standby,
-		backup: !t.open() && !o.Kind.own() || begins != nil || choice.Standby,
+		backup: !t.open() && !o.Kind.Own() || begins != nil || choice.Standby,
 		local:  netip.AddrPortFrom(from, 0), remote: remote, aside: begins,
 	}
 	t.create(s)

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // A subflow counts as gone only after the last part of a complete sample. An incomplete series of parts shows
 // nothing.
 func TestCompleteSampleInParts(t *testing.T) {
-	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
+	m, now := path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), birth
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, now)
 	m.Handle(path.DetourOffered{Detour: path.Detour{ID: "bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)}}, now)
 	first := path.ConnEstablished{Token: 1, Local: netip.AddrPortFrom(ip("me"), 1000), Remote: netip.AddrPortFrom(ip("web"), 80)}
@@ -52,7 +53,7 @@ func TestCompleteSampleInParts(t *testing.T) {
 
 // A subflow's rates are those between the last two complete samples, however often it is sampled in between.
 func TestRatesOfSubflows(t *testing.T) {
-	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}}), birth
+	m, now := path.New(path.Config{Policy: policy.Detours{Subflows: 1}}), birth
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, now)
 	first := path.ConnEstablished{Token: 1, Local: netip.AddrPortFrom(ip("me"), 1000), Remote: netip.AddrPortFrom(ip("web"), 80)}
 	m.Handle(first, now)

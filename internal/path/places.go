@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // A server accepts a limited number of subflows beside a connection's first, and closes further ones as soon as they
@@ -104,13 +106,13 @@ func (p *places) room(t turn) (n int, known bool) {
 
 // withoutWitness returns the usable detours without those of the only waypoint through which the number was seen. ok
 // is false if the number is unknown or was seen elsewhere, too.
-func (p *places) withoutWitness(t turn, usable []Usable) (others []Usable, ok bool) {
+func (p *places) withoutWitness(t turn, usable []policy.Usable) (others []policy.Usable, ok bool) {
 	l := p.limits[t.server.Addr()]
 	witness, ok := l.onlyWitness()
 	if !ok {
 		return nil, false
 	}
-	return slices.DeleteFunc(slices.Clone(usable), func(u Usable) bool { return u.Waypoint == witness }), true
+	return slices.DeleteFunc(slices.Clone(usable), func(u policy.Usable) bool { return u.Waypoint == witness }), true
 }
 
 // askingForMore records that the connection opens more subflows than the server accepted last time. Other connections

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // config reads "policy SUBFLOWS [order KIND,…] [tls PORT] [exclude PREFIX] [worth]", or "policy mesh|ports", see rule.
@@ -16,7 +17,7 @@ func (p *player) config(words []string) path.Config {
 	if words[1] == "mesh" || words[1] == "ports" || words[1] == "paths" {
 		return p.rule(words)
 	}
-	policy := path.DetourPolicy{Subflows: p.number(words[1])}
+	policy := policy.Detours{Subflows: p.number(words[1])}
 	if order := after(words, "order"); order != "" {
 		for word := range strings.SplitSeq(order, ",") {
 			policy.Order = append(policy.Order, p.kind(word))
@@ -69,7 +70,7 @@ func (p *player) event(words []string) {
 	case "ready":
 		p.handle(path.WaypointReady{Waypoint: args[0]})
 	case "unready": // WAYPOINT KIND [WORD…]; the words are the reason; none: it is ready
-		kind, _ := path.ParseKind(args[1])
+		kind, _ := policy.ParseKind(args[1])
 		ev := path.KindUnready{Waypoint: args[0], Kind: kind}
 		if len(args) > 2 {
 			ev.Err = errors.New(strings.Join(args[2:], " "))
@@ -192,7 +193,7 @@ func (p *player) detour(args []string) path.Detour {
 }
 
 func (p *player) kind(word string) path.Kind {
-	k, ok := path.ParseKind(word)
+	k, ok := policy.ParseKind(word)
 	if !ok {
 		p.t.Fatalf("no kind is called %q", word)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // rule reads "policy mesh full|backup|single [uplinks NAME,…] [kinds KIND,…]" "policy ports N" or "policy paths N", and then "[bytes N]
@@ -15,11 +16,11 @@ func (p *player) rule(words []string) path.Config {
 	}
 	switch words[1] {
 	case "ports":
-		r.Policy = path.Ports{Subflows: p.number(words[2])}
+		r.Policy = policy.Ports{Subflows: p.number(words[2])}
 	case "paths":
-		r.Policy = path.Paths{Subflows: p.number(words[2])}
+		r.Policy = policy.Paths{Subflows: p.number(words[2])}
 	default:
-		mesh := path.Mesh{Mode: map[string]path.Mode{"full": path.FullMode, "backup": path.BackupMode, "single": path.SingleMode}[words[2]]}
+		mesh := policy.Mesh{Mode: map[string]policy.Mode{"full": policy.FullMode, "backup": policy.BackupMode, "single": policy.SingleMode}[words[2]]}
 		if names := after(words, "uplinks"); names != "" {
 			mesh.Uplinks = strings.Split(names, ",")
 		}
@@ -52,7 +53,7 @@ func (p *player) rule(words []string) path.Config {
 	if port := after(words, "for"); port != "" {
 		r.Ports = []uint16{uint16(p.number(port))}
 	}
-	cfg := path.Config{Policy: path.DetourPolicy{Subflows: 2}, Rules: []path.Rule{r}, ByWorth: slices.Contains(words, "worth")}
+	cfg := path.Config{Policy: policy.Detours{Subflows: 2}, Rules: []path.Rule{r}, ByWorth: slices.Contains(words, "worth")}
 	if port := after(words, "tls"); port != "" {
 		cfg.TLSPorts = []uint16{uint16(p.number(port))}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // TestPrioritiesGetThrough loses 30 % of all MP_PRIO while a server sends. The preferred uplink must carry although
@@ -16,8 +17,8 @@ func TestPrioritiesGetThrough(t *testing.T) {
 	again := 0
 	for seed := range uint64(connections) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		m := path.New(path.Config{ByWorth: true, Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{{
-			Policy: path.Mesh{Mode: path.BackupMode, Uplinks: []string{"wlan0", "wwan0"}},
+		m := path.New(path.Config{ByWorth: true, Policy: policy.Detours{Subflows: 1}, Rules: []path.Rule{{
+			Policy: policy.Mesh{Mode: policy.BackupMode, Uplinks: []string{"wlan0", "wwan0"}},
 		}}})
 		now, server := birth, netip.AddrPortFrom(ip("web"), 80)
 		mobile, wifi := netip.AddrPortFrom(ip("me2"), 5000), netip.AddrPortFrom(ip("me"), 5001)

@@ -1,11 +1,8 @@
 package path
 
 import (
-	"cmp"
-	"math"
-	"time"
-
 	"github.com/detour-collective/dcol/internal/path/measure"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // This file estimates what a connection may expect of detours that it does not use yet. The estimates come from other
@@ -15,24 +12,13 @@ import (
 // Detours are compared roughly, and a random number decides between detours that are about as good, so that many
 // clients do not all take the best one. Each connection draws the borders between its classes of goodputs and of waits.
 // With fixed borders, two detours that differ by a hundredth but stand on two sides of a border would never be about the
-// same. One connection in exploreEvery explores: once, it takes a detour that was not
+// same. One connection in policy.ExploreEvery explores: once, it takes a detour that was not
 // measured before those that were. If there are several, it takes the one that other members rate best (hearsay.go).
 // Its other detours are those that it would take anyway. explore.go bounds the cost.
 
-const (
-	// exploreEvery makes one connection in 16 explore.
-	exploreEvery = 16
-	// sameFactor is the factor below which two waits, or two goodputs, are about the same.
-	sameFactor = 1.3
-	// sameSlack is added to two waits before they are compared.
-	sameSlack = 5 * time.Millisecond
-	// slackGoodput is added to a goodput in the same way, in bits a second.
-	slackGoodput = 100e3
-)
-
 // prospect returns what the connection may expect of a detour.
-func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
-	p.Loaded, p.Sparing = k.loads.of(o.via(), t.now), k.budget.Spares(o.Waypoint)
+func (vs *views) prospect(t turn, k *detours, o *offered) (p policy.Prospect) {
+	p.Loaded, p.Sparing = k.loads.of(viaOf(&o.Detour), t.now), k.budget.Spares(o.Waypoint)
 	if !vs.byWorth {
 		return p
 	}
@@ -47,7 +33,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 			p.Goodput = k.usualGoodput(t)
 		}
 	}
-	switch session, ok := k.sessions.worth[o.via()]; {
+	switch session, ok := k.sessions.worth[viaOf(&o.Detour)]; {
 	case known && r.trip > 0 && within(r.at, t.now, trustsFor):
 		p.Wait, p.Measured = waits(r.trip, r.lost()), true
 	case ok: // the waypoint's path to the server is assumed to be as long as the direct path
@@ -67,7 +53,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 }
 
 // explores reports whether a connection takes a detour that was not measured before those that were.
-func (vs *views) explores(token Token) bool { return vs.draw(token, "")%exploreEvery == 0 }
+func (vs *views) explores(token Token) bool { return vs.draw(token, "")%policy.ExploreEvery == 0 }
 
 // border returns where the classes of a connection begin, as a part of a class in [0, 1). It is random for each connection.
 // It uses other bits of the random number than explores does.
@@ -89,24 +75,3 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
-
-// compare compares two prospects by the budget, then by the goodput, then by the wait. Goodputs and waits are
-// compared roughly. An unknown wait comes last.
-func (p *Prospect) compare(q *Prospect) int {
-	return cmp.Or(
-		compareFlags(p.Sparing, q.Sparing), cmp.Compare(q.goodputClass(), p.goodputClass()), cmp.Compare(p.waitClass(), q.waitClass()),
-	)
-}
-
-// goodputClass returns the class of the goodput. Goodputs of one class are about the same.
-func (p *Prospect) goodputClass() int { return p.class(p.Goodput + slackGoodput) }
-
-// waitClass returns the class of the wait. Waits of one class are about the same.
-func (p *Prospect) waitClass() int {
-	if p.Wait == 0 {
-		return math.MaxInt
-	}
-	return p.class(float64(p.Wait + sameSlack))
-}
-
-func (p *Prospect) class(x float64) int { return int(math.Log(x)/math.Log(sameFactor) + p.Border) }

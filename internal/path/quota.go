@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // spending counts what the connections of each Rule with quotas carried over each path.
@@ -88,16 +90,16 @@ func (k *detours) isSpent(t turn, s *subflow) bool {
 func (r *Rule) spares() bool { return len(r.Quota) > 0 || len(r.Limits) > 0 }
 
 // spareSpent lets subflows stand by whose path is spent, if another subflow carries.
-func (m *Manager) spareSpent(t turn, inUse []*subflow, roles []Role) {
+func (m *Manager) spareSpent(t turn, inUse []*subflow, roles []policy.Role) {
 	if !t.rule.spares() {
 		return
 	}
 	spends := func(s *subflow) bool { return m.detours.isSpent(t, s) }
 	for i, s := range inUse {
-		if s.up && !spends(s) && !t.stuck(s) && roles[i] == Carries && s.stayed(t.now) {
+		if s.up && !spends(s) && !t.stuck(s) && roles[i] == policy.Carries && s.stayed(t.now) {
 			for j, x := range inUse {
-				if roles[j] == Carries && spends(x) {
-					roles[j] = StandsBy
+				if roles[j] == policy.Carries && spends(x) {
+					roles[j] = policy.StandsBy
 				}
 			}
 			return

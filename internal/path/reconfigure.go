@@ -3,12 +3,14 @@ package path
 import (
 	"net/netip"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // Reconfigured changes the operator's settings. The policy applies to existing connections as well, the ports and
 // Exclude only to later ones.
 type Reconfigured struct {
-	Policy                            Policy
+	Policy                            policy.Policy
 	TLSPorts, BulkPorts, MessagePorts []uint16
 	Exclude                           []netip.Prefix
 }
@@ -27,8 +29,8 @@ func (m *Manager) reconfigured(ev Reconfigured, now time.Time) {
 }
 
 // lowers reports whether connections have fewer subflows by a new policy than by the one before.
-func lowers(before, after Policy) bool {
-	b, isDetour := before.(DetourPolicy)
-	a, stays := after.(DetourPolicy)
+func lowers(before, after policy.Policy) bool {
+	b, isDetour := before.(policy.Detours)
+	a, stays := after.(policy.Detours)
 	return isDetour && stays && a.Subflows < b.Subflows
 }

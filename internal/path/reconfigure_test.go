@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // A raised number of subflows applies to existing connections. Newly excluded destinations get no detours from then
@@ -19,12 +20,12 @@ func TestReconfigured(t *testing.T) {
 	if n := len(s.subflows); n != 2 {
 		t.Fatalf("%d subflows before, want 2", n)
 	}
-	s.tell(path.Reconfigured{Policy: path.DetourPolicy{Subflows: 3}})
+	s.tell(path.Reconfigured{Policy: policy.Detours{Subflows: 3}})
 	s.bulk(3 * time.Second)
 	if n := len(s.subflows); n != 3 {
 		t.Errorf("%d subflows, want 3", n)
 	}
-	s.tell(path.Reconfigured{Policy: path.DetourPolicy{Subflows: 3}, Exclude: []netip.Prefix{netip.PrefixFrom(ip("web"), ip("web").BitLen())}})
+	s.tell(path.Reconfigured{Policy: policy.Detours{Subflows: 3}, Exclude: []netip.Prefix{netip.PrefixFrom(ip("web"), ip("web").BitLen())}})
 	s.connect()
 	s.bulk(3 * time.Second)
 	if n := len(s.subflows); n != 1 {
@@ -33,7 +34,7 @@ func TestReconfigured(t *testing.T) {
 }
 
 func (s *selection) lower(subflows int) {
-	s.tell(path.Reconfigured{Policy: path.DetourPolicy{Subflows: subflows}})
+	s.tell(path.Reconfigured{Policy: policy.Detours{Subflows: subflows}})
 }
 
 // A lowered number of subflows ends the surplus detours of existing connections, the least useful first, one at a time.
@@ -43,7 +44,7 @@ func TestLoweredNumberEndsSurplusDetours(t *testing.T) {
 		return map[string]*pathWorth{"": good(), "bob": good(), "carol": {trip: 60 * time.Millisecond, rate: 300}}
 	}
 	start := func(t *testing.T, paths map[string]*pathWorth) *selection {
-		s := newSelectionWith(t, paths, func(c *path.Config) { c.Policy = path.DetourPolicy{Subflows: 3} })
+		s := newSelectionWith(t, paths, func(c *path.Config) { c.Policy = policy.Detours{Subflows: 3} })
 		s.offer("bob", "carol")
 		s.connect()
 		s.log = nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // TestSignalsWithLostAcks loses 30 % of the acknowledgements, which carry REMOVE_ADDR and MP_PRIO. Nearly all peers
@@ -16,8 +17,8 @@ func TestSignalsWithLostAcks(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	missedAddr, missedPrio := 0, 0
 	for range conns {
-		m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{{
-			Policy: path.Mesh{Mode: path.BackupMode},
+		m := path.New(path.Config{Policy: policy.Detours{Subflows: 1}, Rules: []path.Rule{{
+			Policy: policy.Mesh{Mode: policy.BackupMode},
 		}}})
 		now, server := birth, netip.AddrPortFrom(ip("web"), 80)
 		sent, knowsAddr, knowsPrio, port := 0, false, false, uint16(50000)

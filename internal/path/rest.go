@@ -1,85 +1,14 @@
 package path
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/budget"
 	"github.com/detour-collective/dcol/internal/path/claim"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
-
-// Rest is the reason why a detour is not used for now.
-type Rest struct {
-	Cause RestCause
-	Since time.Time // when it began, for RestsBlocked and RestsBlamed
-	Err   error     // last failure, for RestsFailed, RestsBlocked, RestsBlamed, RestsUnready and RestsSpent; nil: an orderly end
-	// LastResort is the time from which a connection without another detour may try this one. Zero: never.
-	LastResort time.Time
-}
-
-// RestCause classifies the reasons for a rest.
-type RestCause uint8
-
-const (
-	// RestsFailed means that a subflow over the detour to this server failed recently.
-	RestsFailed RestCause = iota
-	// RestsBlocked means that the path lets none of the detour's SYNs through.
-	RestsBlocked
-	// RestsTried means that other connections are testing whether the path lets the SYNs through.
-	RestsTried
-	// RestsUnready means that this host cannot use the detour now.
-	RestsUnready
-	// RestsBlamed means that data arrived changed, or did not arrive; see Blame.
-	RestsBlamed
-	// RestsNoAddress means that this host lacks the source address of the detour's subflows.
-	RestsNoAddress
-	// RestsUnwanted means that the operator does not want its waypoint; see Steering.
-	RestsUnwanted
-	// RestsOverQuota means that its path has no quota left; see Rule.
-	RestsOverQuota
-	// RestsLimited means that its path is limited to a rate of 0; see Rule.
-	RestsLimited
-	// RestsSpent means that a budget of bytes is used up; see Config.Budget.
-	RestsSpent
-)
-
-// isLastResort reports whether a connection may try the detour if it has no other.
-func (r Rest) isLastResort(now time.Time) bool {
-	return !r.LastResort.IsZero() && !now.Before(r.LastResort)
-}
-
-// lasts reports whether the rest has no known end.
-func (r Rest) lasts() bool {
-	return r.Cause == RestsNoAddress || r.Cause == RestsUnwanted || r.Cause == RestsOverQuota || r.Cause == RestsLimited
-}
-
-// of returns the reason as text for a detour of kind k.
-func (r Rest) of(k Kind) string {
-	switch r.Cause {
-	case RestsBlocked:
-		return fmt.Sprintf("%v does not get through on this path since %s (%s)", k, r.Since.Format("15:04"), failureWords(r.Err))
-	case RestsBlamed:
-		return fmt.Sprintf("%v through this waypoint has not been used since %s: %s", k, r.Since.Format("15:04"), failureWords(r.Err))
-	case RestsTried:
-		return fmt.Sprintf("%v is being tried by other connections", k)
-	case RestsUnready:
-		return fmt.Sprintf("%v is not ready: %s", k, failureWords(r.Err))
-	case RestsNoAddress:
-		return fmt.Sprintf("%v has no address on this host", k)
-	case RestsOverQuota:
-		return "its quota is used up"
-	case RestsLimited:
-		return "its rate is limited to 0"
-	case RestsUnwanted:
-		return "you do not want this waypoint (dcol use, dcol avoid)"
-	case RestsSpent:
-		return r.Err.Error()
-	default:
-		return fmt.Sprintf("%v rests after a failure: %s", k, failureWords(r.Err))
-	}
-}
 
 // detours holds all that is known of detours: which are on offer, what was measured, and what speaks against using
 // them. Failures count towards one server (retry.go). The results of an in-band detour's first joins count on one
@@ -106,7 +35,7 @@ type detours struct {
 
 // offer puts a detour on offer. It returns nil if the detour is on offer already.
 func (k *detours) offer(d Detour, now time.Time) *offered {
-	delete(k.lost, d.via())
+	delete(k.lost, viaOf(&d))
 	if old := k.byID[d.ID]; old != nil {
 		if old.Detour == d {
 			return nil
@@ -126,35 +55,35 @@ func (k *detours) offer(d Detour, now time.Time) *offered {
 
 // rests returns the time until which the connection does not use a detour, and why. If the rest lasts, the time is
 // zero.
-func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
+func (k *detours) rests(t turn, o *offered) (until time.Time, why policy.Rest) {
 	switch {
-	case !o.Kind.own() && !k.steering.Allows(o.Waypoint):
-		return until, Rest{Cause: RestsUnwanted}
+	case !o.Kind.Own() && !k.steering.Allows(o.Waypoint):
+		return until, policy.Rest{Cause: policy.RestsUnwanted}
 	case o.Local.IsValid() && !t.host.has(o.Local):
-		return until, Rest{Cause: RestsNoAddress}
+		return until, policy.Rest{Cause: policy.RestsNoAddress}
 	}
 	if over, full := k.spending.over(t.rule, o.Waypoint, t.now); over {
-		return full, Rest{Cause: RestsOverQuota}
+		return full, policy.Rest{Cause: policy.RestsOverQuota}
 	}
 	if k.spending.limitOf(t.rule, o.Waypoint, t.now).closes() {
-		return k.spending.renews(t.rule), Rest{Cause: RestsLimited}
+		return k.spending.renews(t.rule), policy.Rest{Cause: policy.RestsLimited}
 	}
 	if s := k.budgetOf(t, &o.Detour); s.Level() == budget.Spent {
-		return s.Renews, Rest{Cause: RestsSpent, Err: spentError{s}}
+		return s.Renews, policy.Rest{Cause: policy.RestsSpent, Err: spentError{s}}
 	}
 	for _, e := range t.ended {
 		if e.detour != nil && e.detour.ID == o.ID {
-			return e.judge, Rest{Cause: RestsFailed, Err: e.err}
+			return e.judge, policy.Rest{Cause: policy.RestsFailed, Err: e.err}
 		}
 	}
 	if o.trial != nil {
 		until, why = o.trial.restsUntil(t.server, t.now)
 	}
 	if r := k.failures.of(o.ID, t.server); r.at.After(until) {
-		until, why = r.at, Rest{Cause: RestsFailed, Err: r.err}
+		until, why = r.at, policy.Rest{Cause: policy.RestsFailed, Err: r.err}
 	}
 	if b, ok := k.suspensions.on(&o.Detour, t.server, t.now); ok && b.until.After(until) {
-		until, why = b.until, Rest{Cause: RestsBlamed, Since: b.since, Err: b.fault.err, LastResort: b.lastResort()}
+		until, why = b.until, policy.Rest{Cause: policy.RestsBlamed, Since: b.since, Err: b.fault.err, LastResort: b.lastResort()}
 	}
 	return until, why
 }
@@ -167,7 +96,7 @@ func (k *detours) failed(t turn, e *ended) (wake bool) {
 	if e.up || e.unsent || e.network != t.host.network || !t.host.hasSource(e.subflow) {
 		return false
 	}
-	v := e.detour.via()
+	v := viaOf(e.detour)
 	if e.detour.Kind == Mapped {
 		return k.trials.exonerate(v, t.server, t.now)
 	}
@@ -209,7 +138,7 @@ func (k *detours) failuresUntil(waypoint string, server netip.AddrPort, now time
 func (k *detours) serverRefused(ev ServerRefused, now time.Time) (wake bool) {
 	v := via{ev.Waypoint, ev.Addr}
 	for _, o := range k.general {
-		if o.via() == v {
+		if viaOf(&o.Detour) == v {
 			k.failures[route{o.ID, ev.Server}] = failure{retry{1, now.Add(ev.For + longestBackoff)}, ev.Err, true}
 			wake = o.trial != nil && o.trial.refused(ev.Server, now) || wake
 		}

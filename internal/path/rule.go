@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/measure"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // Rule gives the connections that it covers a Policy of their own. A Rule without Ports, Networks and Cgroup covers
@@ -20,7 +21,7 @@ type Rule struct {
 	// Cgroup is the absolute path of a cgroup. The Rule covers the sockets of the programs in it.
 	Cgroup string
 	// Policy decides about the connections. If it is nil, Config.Policy does.
-	Policy Policy
+	Policy policy.Policy
 	// Start delays all subflows but the first.
 	Start Start
 	// Refresh replaces subflows over which nothing gets through, or which have become much slower.
@@ -65,7 +66,7 @@ func (s Start) isZero() bool { return s == Start{} }
 
 // due reports whether further subflows are opened now. If not, at is the time at which they open without more
 // traffic, if After is set.
-func (s Start) due(t Traffic) (due bool, at time.Time) {
+func (s Start) due(t policy.Traffic) (due bool, at time.Time) {
 	if s.After > 0 {
 		at = t.Since.Add(s.After)
 	}
@@ -75,10 +76,10 @@ func (s Start) due(t Traffic) (due bool, at time.Time) {
 
 // plan asks the policy which detours to open. A connection whose only path is stuck opens another without waiting for
 // Start.
-func (r *Rule) plan(v View) Plan {
+func (r *Rule) plan(v policy.View) policy.Plan {
 	if len(v.InUse) == 1 && !v.InUse[0].Stuck {
 		if due, at := r.Start.due(v.Traffic); !due {
-			return Plan{Delayed: true, At: at}
+			return policy.Plan{Delayed: true, At: at}
 		}
 	}
 	return r.Policy.Plan(v)
@@ -86,13 +87,13 @@ func (r *Rule) plan(v View) Plan {
 
 // isSingle reports whether a connection has one subflow at a time.
 func (r *Rule) isSingle() bool {
-	p, ok := r.Policy.(Mesh)
-	return ok && p.Mode == SingleMode
+	p, ok := r.Policy.(policy.Mesh)
+	return ok && p.Mode == policy.SingleMode
 }
 
 // acts reports whether the rule changes or replaces subflows because of what samples show.
 func (r *Rule) acts() bool {
-	_, layout := r.Policy.(Layout)
+	_, layout := r.Policy.(policy.Layout)
 	return layout || r.Refresh
 }
 
@@ -117,7 +118,7 @@ func newRules(cfg *Config) (list rules) {
 }
 
 // setDefault sets the policy of the rules that have none of their own.
-func (list rules) setDefault(p Policy) {
+func (list rules) setDefault(p policy.Policy) {
 	for _, r := range list {
 		if r.byDefault {
 			r.Policy = p
@@ -140,11 +141,11 @@ func (list rules) of(port uint16, peer netip.Addr, cgroup string) *Rule {
 func (list rules) ports() (detours []Detour) {
 	most := 1
 	for _, r := range list {
-		if p, ok := r.Policy.(Ports); ok {
+		if p, ok := r.Policy.(policy.Ports); ok {
 			most = max(most, p.Subflows)
 		}
 	}
-	for i := range min(most, mostSubflows) - 1 {
+	for i := range min(most, policy.MostSubflows) - 1 {
 		detours = append(detours, Detour{ID: DetourID("port " + string(rune('1'+i))), Kind: Port})
 	}
 	return detours

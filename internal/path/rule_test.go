@@ -9,6 +9,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/measure"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // Of the rules that cover a connection by its server's port, its peer's network and its program's cgroup, the first with the
@@ -39,7 +40,7 @@ func TestRuleOfAConnection(t *testing.T) {
 		{"192.0.2.1:443", inner + "2", "outer"},
 		{"192.0.2.1:22", outer + "s", "all"},
 	} {
-		m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: rules})
+		m := path.New(path.Config{Policy: policy.Detours{Subflows: 1}, Rules: rules})
 		server := netip.MustParseAddrPort(c.server)
 		local := netip.AddrPortFrom(ip("me"), 5000)
 		if server.Addr().Is6() {
@@ -65,8 +66,8 @@ func TestDelayEndsWithThePath(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 1}, Rules: []path.Rule{{
-				Policy: path.Mesh{Mode: path.BackupMode}, Start: path.Start{Bytes: 1 << 20},
+			m := path.New(path.Config{Policy: policy.Detours{Subflows: 1}, Rules: []path.Rule{{
+				Policy: policy.Mesh{Mode: policy.BackupMode}, Start: path.Start{Bytes: 1 << 20},
 			}}})
 			now, asked := birth, 0
 			var tell func(path.Event)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/budget"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // selection plays a connection that receives over paths of different quality, in virtual time. The server sends as
@@ -78,7 +79,7 @@ func newSelection(t *testing.T, paths map[string]*pathWorth) *selection {
 func newSelectionWith(t *testing.T, paths map[string]*pathWorth, change func(*path.Config)) *selection {
 	t.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	config := path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, Seed: 1}
+	config := path.Config{Policy: policy.Detours{Subflows: 2}, ByWorth: true, Seed: 1}
 	change(&config)
 	s := &selection{
 		t: t, start: start, now: start, paths: paths, random: rand.New(rand.NewPCG(1, 2)), port: 50000, probes: true,
@@ -558,7 +559,7 @@ func TestKindByPort(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSelection(t, map[string]*pathWorth{"": {trip: 40 * time.Millisecond, rate: 800}, "bob": {trip: 200 * time.Millisecond, rate: 800}})
-			c.config.Policy, c.config.ByWorth = path.DetourPolicy{Subflows: 2}, true
+			c.config.Policy, c.config.ByWorth = policy.Detours{Subflows: 2}, true
 			s.m = path.New(c.config)
 			s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
 			s.offer("bob")
@@ -822,23 +823,23 @@ func TestWhySpare(t *testing.T) {
 // time does.
 func TestReasonsOfCandidates(t *testing.T) {
 	codes, texts := make(map[string]bool), make(map[string]bool)
-	add := func(r path.CandidateReason) {
+	add := func(r policy.CandidateReason) {
 		c := path.Candidate{Detour: path.Detour{Kind: path.InBand, Waypoint: "bob"}, Reason: r}
 		code, text := r.Code(), c.Why()
 		if code == "" || codes[code] || text == "" || texts[text] {
 			t.Errorf("cause %d, rest %d: code %q, words %q", r.Cause, r.Rest.Cause, code, text)
 		}
 		codes[code], texts[text] = true, true
-		if onlyTime := r.Cause == path.CandidateRests || r.Cause == path.CandidateLoaded; (c.Change() == "") != onlyTime {
+		if onlyTime := r.Cause == policy.CandidateRests || r.Cause == policy.CandidateLoaded; (c.Change() == "") != onlyTime {
 			t.Errorf("cause %d: %q would change it", r.Cause, c.Change())
 		}
 	}
-	for cause := path.CandidateChosen; cause <= path.CandidateDrawn; cause++ {
-		if cause != path.CandidateRests {
-			add(path.CandidateReason{Cause: cause})
+	for cause := policy.CandidateChosen; cause <= policy.CandidateDrawn; cause++ {
+		if cause != policy.CandidateRests {
+			add(policy.CandidateReason{Cause: cause})
 		}
 	}
-	for rest := path.RestsFailed; rest <= path.RestsSpent; rest++ {
-		add(path.CandidateReason{Cause: path.CandidateRests, Rest: path.Rest{Cause: rest, Err: errors.New("used up")}})
+	for rest := policy.RestsFailed; rest <= policy.RestsSpent; rest++ {
+		add(policy.CandidateReason{Cause: policy.CandidateRests, Rest: policy.Rest{Cause: rest, Err: errors.New("used up")}})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // download plays the samples of a connection that receives over the direct path and a detour, in virtual time.
@@ -55,7 +56,7 @@ const (
 func newDownload(t *testing.T) *download {
 	t.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	d := &download{t: t, m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), start: start, now: start, random: rand.New(rand.NewPCG(1, 2)), port: 50000}
+	d := &download{t: t, m: path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), start: start, now: start, random: rand.New(rand.NewPCG(1, 2)), port: 50000}
 	server := netip.AddrPortFrom(ip("web"), 80)
 	for _, waypoint := range []string{"bob", "carol"} {
 		d.tell(path.DetourOffered{Detour: path.Detour{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // Ten thousand connections with a detour each, which have carried a little, need little memory. So many cannot be sampled
@@ -21,7 +22,7 @@ func TestMemoryOfConnections(t *testing.T) {
 		return stats.HeapAlloc
 	}
 	before := heap()
-	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true}), birth
+	m, now := path.New(path.Config{Policy: policy.Detours{Subflows: 2}, ByWorth: true}), birth
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, now)
 	for i, name := range []string{"bob", "carol", "dave"} {
 		m.Handle(path.WaypointMeasured{Waypoint: name, Addr: ip(name), RTT: time.Duration(10+10*i) * time.Millisecond}, now)

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
+	"github.com/detour-collective/dcol/internal/path/words"
 )
 
 // Snapshot is a copy of the Manager's state for display. Connections and detours are sorted by age, the oldest first.
@@ -107,11 +110,11 @@ func (m *Manager) connState(c *conn, now time.Time) ConnState {
 	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Rule: c.rule.Name, Traffic: c.kind.String(), Note: m.note(m.turn(c, now)), Subflows: make([]SubflowState, 0, len(c.subflows)), Left: c.leftPaths()}
 	for _, s := range c.subflows {
 		st := s.state()
-		if _, mesh := c.rule.Policy.(Mesh); mesh && s.direct && s.local.Addr() != c.local.Addr() && m.detours.uplinkOf(s) != "" {
+		if _, mesh := c.rule.Policy.(policy.Mesh); mesh && s.direct && s.local.Addr() != c.local.Addr() && m.detours.uplinkOf(s) != "" {
 			st.Kind, st.Waypoint = Uplink.String(), m.detours.uplinkOf(s) // the direct path moved to it
 		}
 		if limit := m.detours.spending.limitOf(c.rule, m.detours.pathName(s), now); limit.On {
-			st.Why = strings.TrimPrefix(st.Why+"; limited to "+inMbit(limit.Rate)+" by its policy", "; ")
+			st.Why = strings.TrimPrefix(st.Why+"; limited to "+words.Mbit(limit.Rate)+" by its policy", "; ")
 			st.Reason.limitedTo(limit.Rate)
 		}
 		cs.Subflows = append(cs.Subflows, st)
@@ -143,19 +146,19 @@ func (k *detours) describe(o *offered, server netip.AddrPort, host *hostAddrs, n
 	r := k.failures.of(o.ID, server)
 	b, to, isBlamed := k.suspensions.worst(&o.Detour, now)
 	switch t := o.trial; {
-	case !o.Kind.own() && !k.steering.Allows(o.Waypoint):
-		d.Why = Rest{Cause: RestsUnwanted}.of(o.Kind)
+	case !o.Kind.Own() && !k.steering.Allows(o.Waypoint):
+		d.Why = policy.Rest{Cause: policy.RestsUnwanted}.Words(o.Kind)
 	case isBlamed:
 		d.Failures, d.RetryAt, d.Err, d.Towards = b.times, b.until, b.fault.err, to
-		d.Why = fmt.Sprintf("is not used%s since %s: %s", towards(to), b.since.Format("15:04"), failureWords(b.fault.err))
+		d.Why = fmt.Sprintf("is not used%s since %s: %s", towards(to), b.since.Format("15:04"), words.Failure(b.fault.err))
 	case t != nil && now.Before(t.until):
 		d.Failures, d.RetryAt, d.Err = t.rests, t.until, t.err
-		d.Why = Rest{Cause: RestsBlocked, Since: t.since, Err: t.err}.of(o.Kind)
+		d.Why = policy.Rest{Cause: policy.RestsBlocked, Since: t.since, Err: t.err}.Words(o.Kind)
 	case o.Local.IsValid() && !host.has(o.Local):
-		d.Why = Rest{Cause: RestsNoAddress}.of(o.Kind)
+		d.Why = policy.Rest{Cause: policy.RestsNoAddress}.Words(o.Kind)
 	case server.IsValid():
 		d.Failures, d.RetryAt, d.Err, d.Towards = r.failures, r.at, r.err, server
-		d.Why = fmt.Sprintf("rests towards %v: %s", server, failureWords(r.err))
+		d.Why = fmt.Sprintf("rests towards %v: %s", server, words.Failure(r.err))
 	case o.unproven():
 		d.Why = "no subflow came up on this path yet"
 	}
@@ -189,14 +192,14 @@ func (s *subflow) state() SubflowState {
 		case s.standby:
 			st.Why, st.Reason.Cause = "a backup: another path comes first", CauseStandby
 		case s.why != nil:
-			st.Why, st.Reason = s.why.of(s.detour), SubflowReason{Cause: CauseChosen, Chosen: s.why}
+			st.Why, st.Reason = s.why.of(s.detour), SubflowReason{Cause: CauseChosen, chosen: s.why}
 		}
 	}
 	if s.setAside() {
 		st.Why, st.Reason = s.aside.of(), s.aside.reason()
 	}
 	if s.habits != nil && s.habits.bound > 0 {
-		st.Why = strings.TrimPrefix(st.Why+"; bounded to "+inMbit(s.habits.bound)+", because messages wait in its queue", "; ")
+		st.Why = strings.TrimPrefix(st.Why+"; bounded to "+words.Mbit(s.habits.bound)+", because messages wait in its queue", "; ")
 		st.Reason.limitedTo(s.habits.bound)
 	}
 	if s.isMute() {

@@ -181,7 +181,7 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 			until, why := m.detours.rests(t, o)
 			at(until)
 			at(why.LastResort)
-			at(m.detours.loads.of(o.via(), t.now))
+			at(m.detours.loads.of(viaOf(&o.Detour), t.now))
 		}
 	}
 	return next

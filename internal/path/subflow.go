@@ -26,7 +26,7 @@ type subflow struct {
 
 	local, remote netip.AddrPort // local is incomplete until the kernel has chosen
 	detour        *Detour        // nil for the direct path and for an unrecognised one
-	why           *Reason        // why the detour was chosen; nil: this manager did not choose it
+	why           *chosen        // why the detour was chosen; nil: this manager did not choose it
 	told          told           // of backup, to the peer (priority.go)
 	since         time.Time
 	took          time.Duration // duration of the join

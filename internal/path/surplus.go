@@ -3,6 +3,8 @@ package path
 import (
 	"cmp"
 	"slices"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // This file ends detours of existing connections after the operator lowered the number of subflows. It ends one at a
@@ -12,7 +14,7 @@ import (
 // surplus returns how many detours the connection has beyond a lowered number. The direct path counts even if it does
 // not work, as when detours are opened.
 func (t turn) surplus() int {
-	p, ok := t.rule.Policy.(DetourPolicy)
+	p, ok := t.rule.Policy.(policy.Detours)
 	if !t.lowered || !ok {
 		return 0
 	}
@@ -63,7 +65,7 @@ func (m *Manager) endSurplus(t turn) {
 // which messages wait longer, or the younger one.
 func (m *Manager) useless(t turn, a, b *subflow) int {
 	return cmp.Or(
-		compareFlags(a.backup, b.backup),
+		policy.CompareFlags(a.backup, b.backup),
 		cmp.Compare(b.flow.in+b.flow.out, a.flow.in+a.flow.out),
 		cmp.Compare(m.wait(t, a), m.wait(t, b)),
 		a.since.Compare(b.since),

@@ -58,8 +58,8 @@ const (
 	forgivenAfter = 60
 )
 
-// anyKind in a suspended means all kinds.
-const anyKind = nKinds
+// anyKind in a suspended means all kinds. No detour of this kind passes a waypoint.
+const anyKind = Uplink
 
 // suspended names suspended detours: one kind, through one waypoint, to one server. A zero server means all servers.
 type suspended struct {

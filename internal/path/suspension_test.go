@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // corruption plays a connection with a detour whose data arrives changed from time to time.
@@ -21,7 +22,7 @@ type corruption struct {
 func newCorruption() *corruption {
 	server := netip.AddrPortFrom(ip("web"), 80)
 	r := &corruption{
-		m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		m: path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		direct: path.Sample{Token: 1, Local: netip.AddrPortFrom(ip("me"), 5000), Remote: server},
 	}
 	r.tell(path.ConnEstablished{Token: 1, Local: r.direct.Local, Remote: server})

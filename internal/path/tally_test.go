@@ -8,11 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // Bytes are counted by path. What an adopted connection carried before belongs to another agent.
 func TestTally(t *testing.T) {
-	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
+	m, now := path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), birth
 	tell := func(ev path.Event) []path.Action { return m.Handle(ev, now) }
 	local, remote := netip.AddrPortFrom(ip("me"), 5001), netip.AddrPortFrom(ip("web"), 80)
 	joined := netip.AddrPortFrom(ip("me"), 50001)
@@ -52,7 +53,7 @@ func TestTally(t *testing.T) {
 
 // Without a port, a server is explained by the port of its newest connection, or of the one that ended last.
 func TestExplainChoosesThePort(t *testing.T) {
-	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}})
+	m := path.New(path.Config{Policy: policy.Detours{Subflows: 2}})
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, birth)
 	want := func(port uint16) {
 		t.Helper()
@@ -76,13 +77,13 @@ func TestExplainChoosesThePort(t *testing.T) {
 func TestUnmanagedConnectionsAreMeasured(t *testing.T) {
 	for name, leave := range map[string]func(tell func(path.Event) []path.Action){
 		"excluded": func(tell func(path.Event) []path.Action) {
-			tell(path.Reconfigured{Policy: path.DetourPolicy{Subflows: 2}, Exclude: []netip.Prefix{netip.PrefixFrom(ip("web"), 24)}})
+			tell(path.Reconfigured{Policy: policy.Detours{Subflows: 2}, Exclude: []netip.Prefix{netip.PrefixFrom(ip("web"), 24)}})
 		},
 		"refused": func(tell func(path.Event) []path.Action) {
 			tell(path.DetourOffered{Detour: path.Detour{ID: "b", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)}})
 		},
 	} {
-		m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
+		m, now := path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), birth
 		tell := func(ev path.Event) []path.Action { return m.Handle(ev, now) }
 		local, remote := netip.AddrPortFrom(ip("me"), 5001), netip.AddrPortFrom(ip("web"), 80)
 		tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
@@ -142,7 +143,7 @@ func TestTallyOfLastCounters(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
+			m, now := path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), birth
 			tell := func(ev path.Event) { m.Handle(ev, now) }
 			joined, bob := netip.AddrPortFrom(ip("me"), 50001), netip.AddrPortFrom(ip("bob"), 80)
 			tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
@@ -168,7 +169,7 @@ func TestTallyOfLastCounters(t *testing.T) {
 
 // The first connection to a server is counted even if it is over before the kernel reports its beginning.
 func TestTallyOfEndBeforeBeginning(t *testing.T) {
-	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
+	m, now := path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), birth
 	local, remote := netip.AddrPortFrom(ip("me"), 5001), netip.AddrPortFrom(ip("web"), 80)
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, now)
 	m.Handle(path.SubflowCounted{Local: local, Remote: remote, BytesReceived: 1234, BytesAcked: 77}, now)
@@ -182,7 +183,7 @@ func TestTallyOfEndBeforeBeginning(t *testing.T) {
 
 // Counters of sockets that belong to no connection are kept for a short while, and leave room for others.
 func TestTallyForgetsStrangers(t *testing.T) {
-	m, now := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), birth
+	m, now := path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), birth
 	for i := range 20_000 {
 		m.Handle(path.SubflowCounted{Local: netip.AddrPortFrom(ip("me"), uint16(1000+i)), Remote: netip.AddrPortFrom(ip("web"), 80), BytesReceived: 9}, now)
 	}
@@ -198,7 +199,7 @@ func TestTallyForgetsStrangers(t *testing.T) {
 
 // Busiest returns the busiest connections: bulk first, none that was idle for long, and never more than asked for.
 func TestBusiest(t *testing.T) {
-	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true, BulkPorts: []uint16{81}, MessagePorts: []uint16{82}})
+	m := path.New(path.Config{Policy: policy.Detours{Subflows: 2}, ByWorth: true, BulkPorts: []uint16{81}, MessagePorts: []uint16{82}})
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, birth)
 	now := birth
 	move := func(token path.Token, bytes uint64) {

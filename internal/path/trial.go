@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // An in-band detour works only if the path to its waypoint lets its SYNs through. Some middleboxes remove unknown
@@ -72,23 +74,23 @@ type try struct {
 }
 
 // restsUntil returns the time from which a connection to server may take the detour, and why not before.
-func (t *trial) restsUntil(server netip.AddrPort, now time.Time) (time.Time, Rest) {
+func (t *trial) restsUntil(server netip.AddrPort, now time.Time) (time.Time, policy.Rest) {
 	if now.Before(t.until) {
-		return t.until, Rest{Cause: RestsBlocked, Since: t.since, Err: t.err}
+		return t.until, policy.Rest{Cause: policy.RestsBlocked, Since: t.since, Err: t.err}
 	}
 	if t.proven {
-		return time.Time{}, Rest{}
+		return time.Time{}, policy.Rest{}
 	}
 	until := t.tries[0].until
 	for _, y := range t.tries {
 		if y.server == server && now.Before(y.until) {
-			return y.until, Rest{Cause: RestsTried}
+			return y.until, policy.Rest{Cause: policy.RestsTried}
 		}
 		if y.until.Before(until) != (t.rests > 0) { // after a rest there is one try at a time
 			until = y.until
 		}
 	}
-	return until, Rest{Cause: RestsTried}
+	return until, policy.Rest{Cause: policy.RestsTried}
 }
 
 // begin records the start of a try.
@@ -176,7 +178,7 @@ func (ts trials) of(d *Detour) *trial {
 		t = &trial{}
 		ts[d.ID] = t
 	}
-	t.via, t.left = d.via(), time.Time{}
+	t.via, t.left = viaOf(d), time.Time{}
 	return t
 }
 

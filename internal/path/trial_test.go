@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // A path drops or strips all in-band SYNs, while connections to many servers begin. Few of them try it.
 func TestBlockedPathCostsFewTries(t *testing.T) {
 	for name, refused := range map[string]bool{"dropped": false, "stripped": true} {
 		t.Run(name, func(t *testing.T) {
-			m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2, Order: []path.Kind{path.InBand}}})
+			m := path.New(path.Config{Policy: policy.Detours{Subflows: 2, Order: []path.Kind{path.InBand}}})
 			start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			now, port := start, uint16(20000)
 			var tries []time.Duration

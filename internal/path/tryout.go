@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path/measure"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // This file lets a bulk connection try out waypoints that were not measured. Servers accept few subflows, so a detour
@@ -116,7 +117,7 @@ func (k *detours) holds(t turn) bool {
 // tryOut takes the next step of a connection's tryouts and omissions. It reports whether that changed anything.
 func (m *Manager) tryOut(t turn) (changed bool) {
 	changed = t.makeRoom(m)
-	if _, ok := t.rule.Policy.(DetourPolicy); !ok || t.kind != measure.Bulk {
+	if _, ok := t.rule.Policy.(policy.Detours); !ok || t.kind != measure.Bulk {
 		woken := t.kind == measure.Messages && t.carryAgainWhere((*subflow).beganAside)
 		return t.wakeAll() || woken || changed
 	}
@@ -225,7 +226,7 @@ func (t turn) presses(s *subflow) bool {
 
 // yield makes a detour give its place to a waypoint, after a comparison with it. with has what the connections got with
 // and without the detour, or is nil.
-func (t turn) yield(s *subflow, to Comparison, with *Numbers) {
+func (t turn) yield(s *subflow, to policy.Comparison, with *Numbers) {
 	t.putAside(s, yieldsPlace, Verdict{Waypoint: to.Waypoint})
 	t.planEnd(s, SubflowReason{Cause: CauseYields, Other: &to, Numbers: with})
 }
@@ -306,12 +307,12 @@ func (m *Manager) screen(t turn) bool {
 		if more {
 			tr.screened++
 			m.detours.history.retries(unmeasured[0], t.server, t.now)
-			t.yield(s.subflow, Comparison{Waypoint: unmeasured[0], Goodput: s.rate}, nil)
+			t.yield(s.subflow, policy.Comparison{Waypoint: unmeasured[0], Goodput: s.rate}, nil)
 			return true
 		}
 		if best, goodput := m.bestTried(t); goodput >= tryoutGain*s.rate && goodput > 0 && tr.returned < returnsMost {
 			tr.returned++
-			t.yield(s.subflow, Comparison{Waypoint: best, Goodput: s.rate, OtherGoodput: goodput}, nil)
+			t.yield(s.subflow, policy.Comparison{Waypoint: best, Goodput: s.rate, OtherGoodput: goodput}, nil)
 			return true
 		}
 	}
@@ -357,7 +358,7 @@ func (t turn) claim(s *subflow) {
 	for _, r := range slices.Backward(t.tryouts.results) {
 		if r.Waypoint == s.detour.Waypoint {
 			why := *s.why // others may share it
-			why.explored, why.tried = false, &r
+			why.Explored, why.tried = false, &r
 			s.why = &why
 			return
 		}
@@ -390,7 +391,7 @@ func (m *Manager) unmeasured(t turn) []string {
 // connection has not tried it out.
 func (m *Manager) isUnmeasured(t turn, o *offered) bool {
 	r, _ := m.detours.history.of(o.Waypoint, t.server)
-	if o.Kind.own() || r.isShunned(t.now) || m.detours.history.given(o.Waypoint, t.server, t.now) > 0 {
+	if o.Kind.Own() || r.isShunned(t.now) || m.detours.history.given(o.Waypoint, t.server, t.now) > 0 {
 		return false
 	}
 	if lost := within(r.at, t.now, trustsFor) && r.lost() >= measure.Bad; lost || r.retries > 0 && within(r.retried, t.now, retryTime(r.retries)) {
@@ -409,7 +410,7 @@ func (m *Manager) isShunned(t turn, o *offered) bool {
 // itself comes before what others of this host measured.
 func (m *Manager) bestTried(t turn) (best string, goodput float64) {
 	for o := range m.spare(t) {
-		if o.Kind.own() || m.isShunned(t, o) || t.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint }) {
+		if o.Kind.Own() || m.isShunned(t, o) || t.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint }) {
 			continue
 		}
 		gives := m.detours.leaves(o.Waypoint, t.server, t.now)

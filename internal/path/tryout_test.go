@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // threeSubflows lets connections have two detours.
-func threeSubflows(c *path.Config) { c.Policy = path.DetourPolicy{Subflows: 3} }
+func threeSubflows(c *path.Config) { c.Policy = policy.Detours{Subflows: 3} }
 
 // six returns a network of six waypoints: a good one, one that is bad only under load, others between, and a poor
 // direct path.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // A connection that an earlier agent's tunnel carried is recognised by its address after the tunnel is gone, and gets
@@ -14,7 +15,7 @@ func TestTunnelOfAnEarlierAgent(t *testing.T) {
 	ranges := []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")}
 	me, converter := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddrPort("192.0.2.2:5124")
 	for local, outside := range map[string]bool{"10.192.0.2:5000": false, "10.7.0.1:5000": true} {
-		m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, Tunnels: ranges})
+		m := path.New(path.Config{Policy: policy.Detours{Subflows: 2}, Tunnels: ranges})
 		now, created := time.Now(), []path.CreateSubflow(nil)
 		handle := func(ev path.Event) {
 			for _, a := range m.Handle(ev, now) {
@@ -62,7 +63,7 @@ func TestNextTunnelToTheSameHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := path.New(path.Config{
-				Policy: path.DetourPolicy{Subflows: 3}, Exclude: []netip.Prefix{netip.MustParsePrefix(x.exclude)},
+				Policy: policy.Detours{Subflows: 3}, Exclude: []netip.Prefix{netip.MustParsePrefix(x.exclude)},
 				Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11"), netip.MustParsePrefix("fd64::/48")},
 			})
 			now, created := time.Now(), []path.CreateSubflow(nil)
@@ -108,7 +109,7 @@ func TestNextTunnelToTheSameHost(t *testing.T) {
 				}
 			}
 			// A later agent finds the same.
-			next := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 3}, Exclude: []netip.Prefix{netip.MustParsePrefix(x.exclude)}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11"), netip.MustParsePrefix("fd64::/48")}})
+			next := path.New(path.Config{Policy: policy.Detours{Subflows: 3}, Exclude: []netip.Prefix{netip.MustParsePrefix(x.exclude)}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11"), netip.MustParsePrefix("fd64::/48")}})
 			if !x.again.IsValid() {
 				return
 			}
@@ -138,7 +139,7 @@ func TestSameTunnelAgain(t *testing.T) {
 	for name, exclude := range map[string][]netip.Prefix{"excluded": {netip.PrefixFrom(converter.Addr(), 32)}, "not excluded": nil} {
 		for _, addressFirst := range []bool{true, false} {
 			m := path.New(path.Config{
-				Policy: path.DetourPolicy{Subflows: 3}, Exclude: exclude, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")},
+				Policy: policy.Detours{Subflows: 3}, Exclude: exclude, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")},
 			})
 			now := time.Now()
 			handle := func(ev path.Event) {
@@ -193,7 +194,7 @@ func TestSameTunnelAgain(t *testing.T) {
 func TestConverterAtTheEndOfTheTunnel(t *testing.T) {
 	me, inside, other := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("10.192.0.2"), netip.MustParseAddr("10.200.0.2")
 	for remote, want := range map[string]int{"10.192.0.1:5124": 0, "192.0.2.2:5124": 1} {
-		m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 3}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")}})
+		m := path.New(path.Config{Policy: policy.Detours{Subflows: 3}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")}})
 		now, created := time.Now(), 0
 		for _, ev := range []path.Event{
 			path.LocalAddrs{Addrs: []netip.Addr{me, inside, other}, Tunnels: []netip.Addr{inside, other}},

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // world models a kernel, servers and waypoints around a Manager, in virtual time. It knows everything, while the
@@ -94,11 +95,11 @@ var birth = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld(t *rapid.T) *world {
 	n := rapid.IntRange(1, 4).Draw(t, "subflows")
-	order := rapid.SliceOfNDistinct(rapid.SampledFrom(path.Kinds()), 1, -1, rapid.ID).Draw(t, "order")
+	order := rapid.SliceOfNDistinct(rapid.SampledFrom(policy.Kinds()), 1, -1, rapid.ID).Draw(t, "order")
 	w := &world{
 		t: t, n: n, order: order, now: birth, inband: inband{path: somePath(t)},
 		cfg: path.Config{
-			Policy: path.DetourPolicy{Subflows: n, Order: order}, TLSPorts: []uint16{443},
+			Policy: policy.Detours{Subflows: n, Order: order}, TLSPorts: []uint16{443},
 			Exclude: []netip.Prefix{netip.MustParsePrefix("203.0.113.99/32")},
 			ByWorth: rapid.Bool().Draw(t, "by worth"), Seed: 7,
 		},

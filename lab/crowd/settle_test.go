@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 	"github.com/detour-collective/dcol/internal/racetest"
 	"github.com/detour-collective/dcol/internal/waypoint/giving"
 	"github.com/detour-collective/dcol/lab/stats"
@@ -94,7 +95,7 @@ func newSettling(n, waypoints int, used float64, others time.Duration, seed uint
 // trip of 10 ms; the others' is given, so that all clients begin with the first if it is much nearer.
 func (s *settling) add(subflows int, within, others time.Duration) {
 	c := &downloader{
-		m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: subflows}, ByWorth: true, Seed: s.random.Uint64()}), port: 20000,
+		m: path.New(path.Config{Policy: policy.Detours{Subflows: subflows}, ByWorth: true, Seed: s.random.Uint64()}), port: 20000,
 		begins: s.now.Add(time.Duration(s.random.Float64() * float64(within))),
 	}
 	s.tell(c, path.LocalAddrs{Addrs: []netip.Addr{downloadsTo.Addr()}})

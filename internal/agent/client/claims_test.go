@@ -11,6 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/claim"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // gossiping is a directory in which one member says something.
@@ -78,7 +79,7 @@ func TestPublishingIsSwitched(t *testing.T) {
 	for _, network := range []string{"198.51.100.0/24", "203.0.113.0/24", "192.0.2.0/24"} {
 		memory.Trails = append(memory.Trails, path.Trail{Waypoint: "bob", Network: netip.MustParsePrefix(network), At: now, Packets: path.EnoughPackets})
 	}
-	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, Memory: memory})
+	c.manager = path.New(path.Config{Policy: policy.Detours{Subflows: 2}, Memory: memory})
 	c.manager.Handle(path.LocalAddrs{Addrs: memory.Addrs}, now)
 	for i, publish := range []bool{false, true, false} {
 		g.told = nil

@@ -23,6 +23,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/kernel/netstate/netnstest"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 	"github.com/detour-collective/dcol/lab/testbed"
@@ -170,7 +171,7 @@ func (noRelay) Servers(list []relay.Ends) ([]netip.AddrPort, error) {
 func (l *lab) startClient() {
 	log := l.log
 	var settings config.Config
-	for _, k := range path.Kinds() {
+	for _, k := range policy.Kinds() {
 		settings.Client.Kinds = append(settings.Client.Kinds, config.Kind(k.String()))
 	}
 	h := &host{log: log}
@@ -206,7 +207,7 @@ func (l *lab) startClient() {
 	})
 	h.kernel, h.pathManager, h.events = counting{kernel, l}, kernel.CheckUserspacePM, events
 	c.sampler = sampler{log: log, kernel: h.kernel, prober: l.openProber()}
-	c.manager = path.New(path.Config{Policy: path.DetourPolicy{Subflows: l.subflows}, TLSPorts: []uint16{443}})
+	c.manager = path.New(path.Config{Policy: policy.Detours{Subflows: l.subflows}, TLSPorts: []uint16{443}})
 	c.book = detour.New(nil)
 	done := make(chan error, 2)
 	heard := make(chan mptcp.Event, 1024)

@@ -12,6 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // idleKernel has nothing to tell, and notes when it was asked.
@@ -57,7 +58,7 @@ func looping(kernel mptcp.Kernel, config path.Config) *Client {
 func TestLoopKeepsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &idleKernel{}
-		c := looping(kernel, path.Config{Policy: path.DetourPolicy{Subflows: 2}})
+		c := looping(kernel, path.Config{Policy: policy.Detours{Subflows: 2}})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- c.loop(ctx) }()
@@ -83,7 +84,7 @@ func TestLoopKeepsTime(t *testing.T) {
 func TestConnectionThatEndedWithoutEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &forgottenKernel{}
-		c := looping(kernel, path.Config{Policy: path.DetourPolicy{Subflows: 2}})
+		c := looping(kernel, path.Config{Policy: policy.Detours{Subflows: 2}})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- c.loop(ctx) }()
@@ -130,7 +131,7 @@ func TestConnectionOfAnEarlierAgentsTunnel(t *testing.T) {
 					Subflows: []mptcp.Subflow{{Local: from, Remote: converter, State: mptcp.StateEstablished}},
 				})
 			}
-			c := looping(kernel, path.Config{Policy: path.DetourPolicy{Subflows: 2}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")}})
+			c := looping(kernel, path.Config{Policy: policy.Detours{Subflows: 2}, Tunnels: []netip.Prefix{netip.MustParsePrefix("10.192.0.0/11")}})
 			c.host.ports.First, c.host.ports.Last = 40000, 50000
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // manyKernel has so many subflows, every tenth of which somebody else opened.
@@ -74,7 +75,7 @@ func (k *busyKernel) Subflow(local, remote netip.AddrPort) (mptcp.Subflow, error
 func TestWatchInParts(t *testing.T) {
 	const connections = 3*partSize + 1
 	kernel := &busyKernel{asked: make(map[uint32]int)}
-	c := looping(kernel, path.Config{Policy: path.DetourPolicy{Subflows: 2}})
+	c := looping(kernel, path.Config{Policy: policy.Detours{Subflows: 2}})
 	now := time.Now()
 	server, waypoint := netip.MustParseAddrPort("192.0.2.1:80"), netip.MustParseAddr("192.0.2.2")
 	c.manager.Handle(path.LocalAddrs{Addrs: []netip.Addr{homeAddress}}, now)

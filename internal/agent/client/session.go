@@ -10,6 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
@@ -122,7 +123,7 @@ func offers(s session.State) []path.Kind {
 	}
 	var out []path.Kind
 	for _, k := range s.Offers {
-		if known, ok := path.ParseKind(k.String()); ok {
+		if known, ok := policy.ParseKind(k.String()); ok {
 			out = append(out, known)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 	"github.com/detour-collective/dcol/internal/tunnel"
 )
 
@@ -21,7 +22,7 @@ func toldClient(vias ...detour.Via) (*Client, *bytes.Buffer) {
 	log := slog.New(slog.NewTextHandler(&told, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	c := &Client{
 		tunnels: emptyTunnels(log), inbox: newInbox(1), log: log,
-		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
+		manager: path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), book: detour.New(policy.Kinds()),
 		roster: newRoster(&config.Config{}),
 	}
 	for _, v := range vias {

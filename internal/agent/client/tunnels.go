@@ -15,6 +15,7 @@ import (
 	"github.com/detour-collective/dcol/internal/kernel/bpf/inband"
 	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 	"github.com/detour-collective/dcol/internal/tunnel"
 	"github.com/detour-collective/dcol/internal/vpn/openvpn"
 )
@@ -142,7 +143,7 @@ func (t *tunnels) attach(interfaces []netstate.Interface) {
 // forgetVia forgets the tunnels through an address of a waypoint that is not used any more.
 func (t *tunnels) forgetVia(v detour.Via) {
 	delete(t.offers, v)
-	for _, k := range path.Kinds() {
+	for _, k := range policy.Kinds() {
 		delete(t.standings, standingKey{v, k})
 		delete(t.offered, standingKey{v, k})
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 	"github.com/detour-collective/dcol/internal/session"
 	"github.com/detour-collective/dcol/internal/session/wire"
 )
@@ -91,7 +92,7 @@ func TestClosedWaypointIsNotHeardOf(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	c := &Client{
 		config: Config{Directory: directory}, tunnels: emptyTunnels(log), inbox: newInbox(1), log: log,
-		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
+		manager: path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), book: detour.New(policy.Kinds()),
 		roster: newRoster(&config.Config{}), converters: newConverters(withConverters(config.ConvertNever)),
 	}
 	c.roster.sessions[bob] = &waypointSession{}
@@ -117,7 +118,7 @@ func TestWithdrawnKindSaysWhy(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	c := &Client{
 		config: Config{Directory: &listening{}, Settings: &config.Config{}}, tunnels: emptyTunnels(log), inbox: newInbox(1), log: log,
-		manager: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}}), book: detour.New(path.Kinds()),
+		manager: path.New(path.Config{Policy: policy.Detours{Subflows: 2}}), book: detour.New(policy.Kinds()),
 		roster: newRoster(&config.Config{}), converters: newConverters(withConverters(config.ConvertNever)),
 	}
 	c.config.Settings.Client.Kinds = []config.Kind{config.Mapped, config.WireGuard, config.OpenVPN}

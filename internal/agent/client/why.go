@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/claim"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // Why explains which paths connections to a server take, and why.
@@ -144,7 +145,7 @@ func expected(o *path.Outlook) *float64 {
 	return &o.Expected
 }
 
-func describeReason(r *path.CandidateReason) api.Reason {
+func describeReason(r *policy.CandidateReason) api.Reason {
 	return api.Reason{Code: r.Code(), Loss: r.Loss, Failures: r.Failures, Compared: describeCompared(r.Compared())}
 }
 
@@ -162,7 +163,7 @@ func describeUse(r *path.SubflowReason) *api.Reason {
 	return out
 }
 
-func describeCompared(all []path.Comparison) (list []api.Compared) {
+func describeCompared(all []policy.Comparison) (list []api.Compared) {
 	for _, x := range all {
 		list = append(list, api.Compared{
 			With: x.Waypoint, Goodput: x.Goodput, OtherGoodput: x.OtherGoodput, Wait: milliseconds(x.Wait), OtherWait: milliseconds(x.OtherWait),

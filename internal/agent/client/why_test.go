@@ -10,6 +10,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // A detour was tried if a connection to the very server has, or had, a subflow over it that came up.
@@ -45,7 +46,7 @@ func TestTried(t *testing.T) {
 // Programs get the numbers of each reason, for living subflows and for paths that were left.
 func TestReasonsForPrograms(t *testing.T) {
 	left := path.SubflowReason{
-		Cause: path.CauseGivesLess, Other: &path.Comparison{Waypoint: "carol", Wait: 1e6, OtherWait: 2e6, Goodput: 3, OtherGoodput: 4, Loss: 0.5, OtherLoss: 0.6},
+		Cause: path.CauseGivesLess, Other: &policy.Comparison{Waypoint: "carol", Wait: 1e6, OtherWait: 2e6, Goodput: 3, OtherGoodput: 4, Loss: 0.5, OtherLoss: 0.6},
 		Numbers: &path.Numbers{
 			Loss: 0.7, Goodput: 8, Before: 9, With: 10, Without: 11, Missed: 12, Held: 13, Carried: 14, Silent: 15 * time.Millisecond, Unanswered: 16, Limit: 17,
 		},

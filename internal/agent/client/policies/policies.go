@@ -7,6 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/measure"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // PathManager returns the configuration of the path manager. It lacks the seed, what earlier agents measured and used, and what
@@ -20,7 +21,7 @@ func PathManager(c *config.Config) path.Config {
 // Client returns the part of the path manager's configuration that the section [client] has.
 func Client(c config.Client) path.Config {
 	pc := path.Config{
-		Policy: path.DetourPolicy{Subflows: c.Subflows, Order: Kinds(c.Kinds)}, Exclude: c.Exclude,
+		Policy: policy.Detours{Subflows: c.Subflows, Order: Kinds(c.Kinds)}, Exclude: c.Exclude,
 		ByWorth: c.Selection == config.SelectWorth,
 	}
 	pc.TLSPorts, pc.BulkPorts, pc.MessagePorts = PortNumbers(c.TLSPorts), PortNumbers(c.BulkPorts), PortNumbers(c.MessagePorts)
@@ -39,7 +40,7 @@ func PortNumbers(ports []int) (numbers []uint16) {
 func Kinds(list []config.Kind) []path.Kind {
 	var out []path.Kind
 	for _, word := range list {
-		if k, ok := path.ParseKind(string(word)); ok {
+		if k, ok := policy.ParseKind(string(word)); ok {
 			out = append(out, k)
 		}
 	}
@@ -50,7 +51,7 @@ func Kinds(list []config.Kind) []path.Kind {
 func rules(c *config.Config) (list []path.Rule) {
 	for _, t := range c.Policies {
 		r := Coverage(&t)
-		r.Name, r.Policy = string(t.Use), policy(&t, &c.Client)
+		r.Name, r.Policy = string(t.Use), policyOf(&t, &c.Client)
 		r.Start = path.Start{Bytes: uint64(t.AfterBytes), After: t.After.Std(), Below: float64(t.Below) / 8, AboveRTT: t.AboveRTT.Std()}
 		r.Refresh, r.RefuseJoins, r.Announce, r.QuotaEvery = t.Refresh, t.RefuseJoins, t.Announce, t.QuotaEvery.Std()
 		r.Kind, r.KindSaid = traffic(t.Traffic)
@@ -95,28 +96,28 @@ func Coverage(t *config.Policy) path.Rule {
 	return r
 }
 
-// policy returns nil for the policy that [client] describes, which a reload may change.
-func policy(t *config.Policy, c *config.Client) path.Policy {
-	mesh := path.Mesh{Subflows: t.Subflows, Uplinks: t.Uplinks}
+// policyOf returns nil for the policy that [client] describes, which a reload may change.
+func policyOf(t *config.Policy, c *config.Client) policy.Policy {
+	mesh := policy.Mesh{Subflows: t.Subflows, Uplinks: t.Uplinks}
 	if t.Detours {
 		mesh.Kinds = Kinds(c.Kinds)
 	}
 	switch t.Use {
 	case config.UseFullMesh:
-		mesh.Mode = path.FullMode
+		mesh.Mode = policy.FullMode
 	case config.UseBackup:
-		mesh.Mode = path.BackupMode
+		mesh.Mode = policy.BackupMode
 	case config.UseSingle:
-		mesh.Mode = path.SingleMode
+		mesh.Mode = policy.SingleMode
 	case config.UsePorts:
-		return path.Ports{Subflows: t.Subflows}
+		return policy.Ports{Subflows: t.Subflows}
 	case config.UsePaths:
-		return path.Paths{Subflows: t.Paths(), Kinds: mesh.Kinds}
+		return policy.Paths{Subflows: t.Paths(), Kinds: mesh.Kinds}
 	default:
 		if t.Subflows == 0 {
 			return nil
 		}
-		return path.DetourPolicy{Subflows: t.Subflows, Order: Kinds(c.Kinds)}
+		return policy.Detours{Subflows: t.Subflows, Order: Kinds(c.Kinds)}
 	}
 	return mesh
 }

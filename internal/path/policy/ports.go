@@ -1,7 +1,7 @@
-package path
+package policy
 
-// mostSubflows is the number of subflows that Linux allows a connection.
-const mostSubflows = 8
+// MostSubflows is the number of subflows that Linux allows a connection.
+const MostSubflows = 8
 
 // Ports is the policy of the kernel's ndiffports: a connection has Subflows subflows between the same two addresses,
 // which differ only in this host's port. Routers that balance by ports may send them over different paths.

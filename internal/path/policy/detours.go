@@ -1,11 +1,11 @@
-package path
+package policy
 
 import (
 	"cmp"
 	"slices"
 )
 
-// DetourPolicy is the policy of the 2017 system: every connection gets Subflows subflows in total, one of them
+// Detours is the policy of the 2017 system: every connection gets Subflows subflows in total, one of them
 // direct. It compares detours by these criteria, in this order:
 //
 //   - the number of the connection's subflows through the waypoint, so that a second kind of one waypoint is used
@@ -24,7 +24,7 @@ import (
 //
 // Mappings are requested when the connection is short of detours, and as a reserve: beside a mapping in use, which
 // may fail, beside an unproven detour, and where Order prefers mappings to the detours in use.
-type DetourPolicy struct {
+type Detours struct {
 	Subflows int
 	// Order lists the kinds to use, the preferred ones first. If it is empty, it is Kinds().
 	Order []Kind
@@ -33,7 +33,7 @@ type DetourPolicy struct {
 var allKinds = Kinds()
 
 // Plan implements Policy.
-func (p DetourPolicy) Plan(v View) Plan {
+func (p Detours) Plan(v View) Plan {
 	missing := p.Subflows
 	for i := range v.InUse {
 		if !v.InUse[i].Aside {
@@ -104,9 +104,9 @@ func (r *round) replaces() bool {
 
 func (r *round) compare(a, b *Usable) int {
 	return cmp.Or(
-		compareFlags(a.LastResort, b.LastResort),
+		CompareFlags(a.LastResort, b.LastResort),
 		a.Shunned.Compare(b.Shunned),
-		compareFlags(!a.Loaded.IsZero() && !a.Next, !b.Loaded.IsZero() && !b.Next),
+		CompareFlags(!a.Loaded.IsZero() && !a.Next, !b.Loaded.IsZero() && !b.Next),
 		cmp.Compare(r.carried(a.Waypoint), r.carried(b.Waypoint)),
 		byWill(a, b),
 		cmp.Compare(a.Failures, b.Failures),
@@ -115,10 +115,10 @@ func (r *round) compare(a, b *Usable) int {
 }
 
 // byWill compares two detours by the operator's will. The one that the operator wants comes first.
-func byWill(a, b *Usable) int { return compareFlags(b.Wanted, a.Wanted) }
+func byWill(a, b *Usable) int { return CompareFlags(b.Wanted, a.Wanted) }
 
-// compareFlags compares two flags. An unset one comes first.
-func compareFlags(a, b bool) int {
+// CompareFlags compares two flags. An unset one comes first.
+func CompareFlags(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -132,9 +132,9 @@ func compareFlags(a, b bool) int {
 // preferred compares two detours without regard to the connection's subflows through their waypoints and to failures.
 func (r *round) preferred(a, b *Usable) int {
 	return cmp.Or(
-		compareFlags(!a.Next, !b.Next),
-		compareFlags(a.Sparing, b.Sparing),
-		compareFlags(!r.tries(a), !r.tries(b)),
+		CompareFlags(!a.Next, !b.Next),
+		CompareFlags(a.Sparing, b.Sparing),
+		CompareFlags(!r.tries(a), !r.tries(b)),
 		a.compare(&b.Prospect),
 		cmp.Compare(r.rank(a.Kind), r.rank(b.Kind)),
 		cmp.Compare(a.Rank, b.Rank),
@@ -146,7 +146,7 @@ func (r *round) preferred(a, b *Usable) int {
 
 // tries reports whether the detour would be taken to measure it. A connection takes one such detour.
 func (r *round) tries(u *Usable) bool {
-	return u.Explores && !slices.ContainsFunc(r.open, func(c Choice) bool { return c.Why.explored })
+	return u.Explores && !slices.ContainsFunc(r.open, func(c Choice) bool { return c.Why.Explored })
 }
 
 // carried counts the connection's subflows through a waypoint.

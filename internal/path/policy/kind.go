@@ -1,4 +1,4 @@
-package path
+package policy
 
 // Kind is the mechanism by which a detour reaches a server.
 type Kind uint8
@@ -20,8 +20,8 @@ const (
 	nAllKinds
 )
 
-// own reports whether the detour stays on this host's own routes, through no waypoint.
-func (k Kind) own() bool { return k >= nKinds }
+// Own reports whether the detour stays on this host's own routes, through no waypoint.
+func (k Kind) Own() bool { return k >= nKinds }
 
 var kindWords = [nAllKinds]string{"wireguard", "openvpn", "in-band", "mapped", "uplink", "port"}
 

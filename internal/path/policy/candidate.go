@@ -1,8 +1,10 @@
-package path
+package policy
 
 import (
 	"fmt"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/words"
 )
 
 // CandidateReason tells why a new connection would take a detour or not: the cause, and the numbers that decided.
@@ -78,12 +80,6 @@ var candidateCodes = [...]string{
 	CandidateWaitUnknown: "wait-unknown", CandidateDrawn: "lot",
 }
 
-var restCodes = [...]string{
-	RestsFailed: "rests-failed", RestsBlocked: "rests-blocked", RestsTried: "rests-tried", RestsUnready: "rests-unready",
-	RestsBlamed: "rests-harm", RestsNoAddress: "rests-no-address", RestsUnwanted: "rests-unwanted", RestsOverQuota: "rests-quota",
-	RestsLimited: "rests-limited", RestsSpent: "rests-budget",
-}
-
 // Code returns a stable word for the cause, for programs.
 func (r *CandidateReason) Code() string {
 	if r.Cause == CandidateRests {
@@ -100,17 +96,17 @@ func (r *CandidateReason) Compared() (list []Comparison) {
 		}
 		return list
 	}
-	return r.Chosen.compared()
+	return r.Chosen.Compared()
 }
 
-// of returns the reason as text for a detour.
-func (r *CandidateReason) of(d *Detour) string {
+// Words returns the reason as text for a detour.
+func (r *CandidateReason) Words(d *Detour) string {
 	x := &r.Other
 	switch r.Cause {
 	case CandidateChosen:
-		return r.Chosen.of(d)
+		return r.Chosen.Words(d)
 	case CandidateRests:
-		return r.Rest.of(d.Kind)
+		return r.Rest.Words(d.Kind)
 	case CandidateLastResort:
 		return "nothing arrived through it lately, so it is taken only if there is no other"
 	case CandidateLoaded:
@@ -124,13 +120,13 @@ func (r *CandidateReason) of(d *Detour) string {
 	case CandidateFailed:
 		return fmt.Sprintf("a spare: others come first; its waypoint's recent failures towards this server: %d", r.Failures)
 	case CandidateGivesLess:
-		return fmt.Sprintf("a spare: bulk traffic may expect %s of it, %s of %s", inMbit(x.Goodput), inMbit(x.OtherGoodput), x.Waypoint)
+		return fmt.Sprintf("a spare: bulk traffic may expect %s of it, %s of %s", words.Mbit(x.Goodput), words.Mbit(x.OtherGoodput), x.Waypoint)
 	case CandidateGoodputUnknown:
-		return fmt.Sprintf("a spare: bulk traffic may expect %s of %s, and it was not measured yet", inMbit(x.OtherGoodput), x.Waypoint)
+		return fmt.Sprintf("a spare: bulk traffic may expect %s of %s, and it was not measured yet", words.Mbit(x.OtherGoodput), x.Waypoint)
 	case CandidateSlower:
-		return fmt.Sprintf("a spare: messages take %v over it, %v through %s", inMS(x.Wait), inMS(x.OtherWait), x.Waypoint)
+		return fmt.Sprintf("a spare: messages take %v over it, %v through %s", words.MS(x.Wait), words.MS(x.OtherWait), x.Waypoint)
 	case CandidateWaitUnknown:
-		return fmt.Sprintf("a spare: messages take %v through %s, and it was not measured yet", inMS(x.OtherWait), x.Waypoint)
+		return fmt.Sprintf("a spare: messages take %v through %s, and it was not measured yet", words.MS(x.OtherWait), x.Waypoint)
 	case CandidateDrawn:
 		return fmt.Sprintf("a spare: about as good as %s, which was drawn by lot", x.Waypoint)
 	default:
@@ -138,11 +134,11 @@ func (r *CandidateReason) of(d *Detour) string {
 	}
 }
 
-// change returns in words what would change the reason for a detour.
-func (r *CandidateReason) change(d *Detour) string {
+// Change returns in words what would change the reason for a detour.
+func (r *CandidateReason) Change(d *Detour) string {
 	switch r.Cause {
 	case CandidateChosen:
-		return r.Chosen.change(d)
+		return r.Chosen.Change(d)
 	case CandidateLossy:
 		return "then it is compared with the others again"
 	case CandidateLastResort:
@@ -162,7 +158,7 @@ func (r *CandidateReason) change(d *Detour) string {
 	case CandidateGoodputUnknown:
 		return "bulk connections try what was not"
 	case CandidateWaitUnknown:
-		return fmt.Sprintf("one connection in %d tries what was not", exploreEvery)
+		return fmt.Sprintf("one connection in %d tries what was not", ExploreEvery)
 	case CandidateDrawn:
 		return "another connection may draw it"
 	default:
@@ -173,7 +169,7 @@ func (r *CandidateReason) change(d *Detour) string {
 // changeLater does the same if others come first for reasons that are not compared by number.
 func (r *CandidateReason) changeLater(d *Detour) string {
 	switch other := r.Other.Waypoint; {
-	case d.Kind.own():
+	case d.Kind.Own():
 		return "it is taken when one of the others fails"
 	case other == "":
 		return "it is taken if the policy of the connection allows more subflows"
@@ -186,8 +182,8 @@ func (r *CandidateReason) changeLater(d *Detour) string {
 	}
 }
 
-// spareReason returns why a usable detour is not taken. taken is the detour that comes before it, or nil.
-func (u *Usable) spareReason(capped bool, taken *Usable) CandidateReason {
+// SpareReason returns why a usable detour is not taken. taken is the detour that comes before it, or nil.
+func (u *Usable) SpareReason(capped bool, taken *Usable) CandidateReason {
 	switch {
 	case u.LastResort:
 		return CandidateReason{Cause: CandidateLastResort}

@@ -1,4 +1,4 @@
-package path
+package policy
 
 import (
 	"cmp"
@@ -24,12 +24,12 @@ func (p Paths) Plan(v View) Plan {
 	missing -= max(0, len(v.InUse)-1)
 	if len(p.Kinds) > 0 {
 		for i := range v.InUse {
-			if s := &v.InUse[i]; !s.Direct && !s.Kind.own() {
+			if s := &v.InUse[i]; !s.Direct && !s.Kind.Own() {
 				missing++
 			}
 		}
 	}
-	room := mostSubflows - len(v.InUse)
+	room := MostSubflows - len(v.InUse)
 	if v.RoomKnown {
 		room = v.Room
 	}

@@ -1,4 +1,4 @@
-package path
+package policy
 
 import (
 	"cmp"
@@ -9,7 +9,7 @@ import (
 // uplink of this host and through each waypoint.
 type Mesh struct {
 	Mode Mode
-	// Subflows bounds the number of subflows. Zero means mostSubflows.
+	// Subflows bounds the number of subflows. Zero means MostSubflows.
 	Subflows int
 	// Uplinks lists the interfaces to use, the preferred ones first. If it is empty, all are used, and the one that
 	// routing chooses is preferred.
@@ -32,7 +32,7 @@ const (
 
 // Plan implements Policy.
 func (p Mesh) Plan(v View) Plan {
-	missing := cmp.Or(p.Subflows, mostSubflows)
+	missing := cmp.Or(p.Subflows, MostSubflows)
 	works := false
 	for i := range v.InUse {
 		works = works || !v.InUse[i].Stuck
@@ -56,7 +56,7 @@ func (p Mesh) Plan(v View) Plan {
 			break
 		}
 		c := Choice{Detour: next.Detour, Standby: p.Mode == BackupMode && works, Aside: !next.Shunned.IsZero()}
-		if !next.Kind.own() {
+		if !next.Kind.Own() {
 			r.order = p.Kinds
 			c.Why = r.reason(next)
 			r.order = append([]Kind{Uplink}, p.Kinds...)
@@ -88,8 +88,8 @@ func (p Mesh) next(r *round) (best *Usable) {
 
 // detoured reports whether the connection has a path through a waypoint.
 func (r *round) detoured() bool {
-	return slices.ContainsFunc(r.InUse, func(s InUse) bool { return !s.Direct && !s.Kind.own() }) ||
-		slices.ContainsFunc(r.open, func(c Choice) bool { return !c.Kind.own() })
+	return slices.ContainsFunc(r.InUse, func(s InUse) bool { return !s.Direct && !s.Kind.Own() }) ||
+		slices.ContainsFunc(r.open, func(c Choice) bool { return !c.Kind.Own() })
 }
 
 // wants reports whether subflows over an uplink are opened.
@@ -149,5 +149,5 @@ func (p Mesh) carrier(v View) int {
 }
 
 func (p Mesh) compare(a, b *InUse) int {
-	return cmp.Or(compareFlags(a.Stuck || a.Aside, b.Stuck || b.Aside), cmp.Compare(p.rank(a.Direct, a.Uplink), p.rank(b.Direct, b.Uplink)))
+	return cmp.Or(CompareFlags(a.Stuck || a.Aside, b.Stuck || b.Aside), cmp.Compare(p.rank(a.Direct, a.Uplink), p.rank(b.Direct, b.Uplink)))
 }

@@ -1,0 +1,239 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/words"
+)
+
+func notOfferedWords(k Kind) string { return fmt.Sprintf("%v is not offered", k) }
+
+// Reason tells why a detour was chosen over others. Text is made from it only for display.
+type Reason struct {
+	Explored bool      // it was not measured, and it was taken to measure it
+	Shunned  time.Time // the time until which its waypoint is avoided because of loss; zero: it is not
+	Loss     float64   // what it lost then
+
+	better   [nKinds - 1]standing // preferred kinds of the same waypoint that were not chosen: the first n, in the operator's order
+	n        uint8
+	rests    *[nKinds - 1]Rest // reasons of the resting ones among better; nil: none rests
+	carrying string            // another waypoint, passed over because it carries more of the connection; empty: none
+	wanted   bool              // the operator wants its waypoint to be taken before others
+	fresh    bool              // the connection had no subflow through its waypoint
+	failing  string            // another waypoint, passed over because its detours failed; empty: none
+	faster   *comparison       // against the next best waypoint, by wait; nil: none
+	gives    *gain             // against the next best waypoint, by goodput; nil: none
+}
+
+// gain is a reason for a detour: bulk traffic gets more through its waypoint than through another, in bits a second.
+type gain struct {
+	goodput, otherGoodput float64
+	other                 string
+}
+
+// comparison is a reason for a detour: messages wait less through its waypoint than through another.
+type comparison struct {
+	wait, otherWait time.Duration
+	other           string
+	measured        bool // else guessed from the round trips of sessions
+}
+
+// Equals reports whether two reasons have the same text.
+func (w *Reason) Equals(v *Reason) bool {
+	a, b := *w, *v
+	for _, r := range [...]*Reason{&a, &b} {
+		r.faster, r.gives = nil, nil
+	}
+	return a == b && same(w.faster, v.faster) && same(w.gives, v.gives)
+}
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// standing tells why a kind of detour of a waypoint was not chosen.
+type standing struct {
+	kind Kind
+	is   uint8
+}
+
+const (
+	notOffered uint8 = iota
+	inUse
+	resting
+)
+
+// reason returns why best was chosen.
+func (r *round) reason(best *Usable) (why Reason) {
+	for _, k := range r.order {
+		if k == best.Kind || int(why.n) == len(why.better) {
+			break
+		}
+		is, rest := r.standing(best.Waypoint, k)
+		if is == resting {
+			if why.rests == nil {
+				why.rests = new([nKinds - 1]Rest)
+			}
+			why.rests[why.n] = rest
+		}
+		why.better[why.n] = standing{k, is}
+		why.n++
+	}
+	why.Shunned, why.Loss, why.wanted, why.Explored = best.Shunned, best.Loss, best.Wanted, r.tries(best)
+	why.faster, why.gives = r.faster(best), r.gives(best)
+	for i := range r.Usable {
+		u := &r.Usable[i]
+		if u.Waypoint != best.Waypoint && r.allowed(u) && byWill(u, best) <= 0 && r.preferred(u, best) < 0 {
+			if r.carried(u.Waypoint) == r.carried(best.Waypoint) {
+				why.failing = u.Waypoint
+				break
+			}
+			why.carrying, why.fresh = u.Waypoint, r.carried(best.Waypoint) == 0
+			break
+		}
+	}
+	return why
+}
+
+// faster compares best with the next waypoint by wait, if messages wait clearly longer there.
+func (r *round) faster(best *Usable) (c *comparison) {
+	if best.Wait == 0 {
+		return nil
+	}
+	for i := range r.Usable {
+		u := &r.Usable[i]
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.waitClass() < u.waitClass() && (c == nil || u.Wait < c.otherWait) {
+			c = &comparison{best.Wait, u.Wait, u.Waypoint, best.Measured && u.Measured}
+		}
+	}
+	return c
+}
+
+// gives compares best with the next waypoint by goodput, if bulk traffic gets clearly less there.
+func (r *round) gives(best *Usable) (g *gain) {
+	if !best.Gave {
+		return nil
+	}
+	for i := range r.Usable {
+		u := &r.Usable[i]
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && u.Goodput > 0 && u.goodputClass() < best.goodputClass() && (g == nil || u.Goodput > g.otherGoodput) {
+			g = &gain{best.Goodput, u.Goodput, u.Waypoint}
+		}
+	}
+	return g
+}
+
+// Compared returns the comparisons with other waypoints that decided.
+func (w *Reason) Compared() (list []Comparison) {
+	if g := w.gives; g != nil {
+		list = append(list, Comparison{Waypoint: g.other, Goodput: g.goodput, OtherGoodput: g.otherGoodput})
+	}
+	if f := w.faster; f != nil {
+		list = append(list, Comparison{Waypoint: f.other, Wait: f.wait, OtherWait: f.otherWait, Measured: f.measured})
+	}
+	return list
+}
+
+// standing returns why a kind of detour of a waypoint was not chosen.
+func (r *round) standing(waypoint string, k Kind) (is uint8, rest Rest) {
+	for i := range r.InUse {
+		if r.InUse[i].Waypoint == waypoint && r.InUse[i].Kind == k {
+			return inUse, rest
+		}
+	}
+	for i := range r.open {
+		if r.open[i].Waypoint == waypoint && r.open[i].Kind == k {
+			return inUse, rest
+		}
+	}
+	for i := range r.Resting {
+		if r.Resting[i].Waypoint == waypoint && r.Resting[i].Kind == k {
+			return resting, r.Resting[i].Rest
+		}
+	}
+	return notOffered, rest
+}
+
+// Words returns the reason as text for the chosen detour.
+func (w *Reason) Words(d *Detour) string {
+	switch d.Kind {
+	case Uplink:
+		return "another uplink of this host"
+	case Port:
+		if isPath(d.Kind, d.Waypoint) {
+			return "another path by its ports"
+		}
+		return "another port on the same path"
+	default:
+	}
+	var parts []string
+	plain := true // whether no preferred kind needs a mention
+	for i, b := range w.better[:w.n] {
+		var says string
+		switch {
+		case b.is == resting:
+			says = w.rests[i].Words(b.kind)
+		case b.is == inUse:
+			says = fmt.Sprintf("%v through %s carries it already", b.kind, d.Waypoint)
+		case b.kind == InBand && (d.Server.Addr().Is6() || d.Local.Is6()):
+			says = "in-band leads to IPv4 servers only"
+		case b.kind == Mapped:
+			says = "no mapping was at hand"
+		default:
+			says = notOfferedWords(b.kind)
+		}
+		plain = plain && says == notOfferedWords(b.kind)
+		parts = append(parts, says)
+	}
+	if plain {
+		parts = []string{fmt.Sprintf("%v comes first of what %s offers", d.Kind, d.Waypoint)}
+	}
+	if w.wanted {
+		parts = append(parts, "you want "+d.Waypoint+" to be taken first (dcol use)")
+	}
+	switch {
+	case w.carrying != "" && w.fresh:
+		parts = append(parts, fmt.Sprintf("%s carries nothing of this connection yet; %s already does", d.Waypoint, w.carrying))
+	case w.carrying != "":
+		parts = append(parts, fmt.Sprintf("%s carries less of this connection than %s", d.Waypoint, w.carrying))
+	}
+	if w.failing != "" {
+		parts = append(parts, fmt.Sprintf("detours of %s to this server failed lately", w.failing))
+	}
+	if g := w.gives; g != nil {
+		parts = append(parts, fmt.Sprintf("bulk traffic got %s through %s, %s through %s", words.Mbit(g.goodput), d.Waypoint, words.Mbit(g.otherGoodput), g.other))
+	}
+	if c := w.faster; c != nil {
+		how := "expected"
+		if c.measured {
+			how = "measured"
+		}
+		parts = append(parts, fmt.Sprintf("messages through %s take %v, through %s %v (%s)", d.Waypoint, words.MS(c.wait), c.other, words.MS(c.otherWait), how))
+	}
+	if w.Explored {
+		parts = append(parts, fmt.Sprintf("to be measured: %s was not yet towards this network", d.Waypoint))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Change returns in words what would change the choice of a detour.
+func (w *Reason) Change(d *Detour) string {
+	switch {
+	case d.Kind.Own():
+		return "it is left if it fails"
+	case w.wanted:
+		return "dcol use --reset compares it with the others"
+	case w.Explored:
+		return "once measured, it is compared with the others"
+	case w.gives != nil:
+		return fmt.Sprintf("at less than %s, %s comes first", words.Mbit(w.gives.otherGoodput), w.gives.other)
+	case w.faster != nil:
+		return fmt.Sprintf("at more than %v, %s comes first", words.MS(w.faster.otherWait), w.faster.other)
+	case !w.Shunned.IsZero():
+		return "any other detour comes first"
+	case w.failing != "":
+		return fmt.Sprintf("%s is compared with it again when its failures are forgotten", w.failing)
+	default:
+		return "others come first if it fails or loses packets, or if its waypoint is loaded"
+	}
+}
