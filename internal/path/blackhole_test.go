@@ -441,3 +441,30 @@ func TestSilentUplinkIsUsedAgain(t *testing.T) {
 		t.Errorf("it is not used: %v", s.log[max(0, len(s.log)-10):])
 	}
 }
+
+// On another network, the path to the waypoint is another, so it is not suspended for its silence any more.
+func TestBlackHoleOnAnotherNetwork(t *testing.T) {
+	s := newPerfect(t)
+	s.paths["bob"].dead = true
+	for n := range 4 {
+		s.connectTo(n)
+		s.traffic("bulk")
+	}
+	s.server = serverIn(100)
+	if c := s.candidate("bob"); c.Taken {
+		t.Fatalf("it is not suspended: %q", c.Why()) // else the rest tests nothing
+	}
+	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me2")}})
+	s.praise()
+	if c := s.candidate("bob"); !c.Taken {
+		t.Errorf("it is still suspended: %q", c.Why())
+	}
+	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+	s.praise()
+	s.connectTo(5)
+	s.traffic("bulk")
+	s.server = serverIn(100)
+	if c := s.candidate("bob"); !c.Taken {
+		t.Errorf("one silence is enough: %q", c.Why())
+	}
+}

@@ -53,3 +53,32 @@ func TestWaitsBeforeALastResort(t *testing.T) {
 		t.Errorf("after ten silences: after %v, want an hour", got)
 	}
 }
+
+// Silences that are long past do not count any more, and nothing is kept of them.
+func TestSilencesAge(t *testing.T) {
+	x, now := make(silences), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	who := suspended{waypoint: "bob", kind: WireGuard}
+	add := func(n byte) bool {
+		return x.add(who, netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, n, 1}), 80), false, now)
+	}
+	for n := range byte(6) {
+		if n%2 == 0 {
+			now = now.Add(silenceKept)
+		}
+		now = now.Add(silentApart)
+		if add(n) {
+			t.Errorf("silence %d: two in three hours are enough", n)
+		}
+	}
+	now = now.Add(silentApart)
+	if !add(6) {
+		t.Error("three in a minute are not enough")
+	}
+	x.forget(now.Add(silenceKept))
+	if len(x) != 1 {
+		t.Error("the last silence is forgotten too soon")
+	}
+	if x.forget(now.Add(silenceKept + 1)); len(x) != 0 {
+		t.Error("the last silence is not forgotten")
+	}
+}
