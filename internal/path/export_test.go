@@ -68,3 +68,12 @@ func (m *Manager) Explores(token Token) bool { return m.views.explores(token) }
 
 // JoinTrip returns the round trip of a subflow's join from its first sample.
 func JoinTrip(s *Sample) time.Duration { return s.joinTrip() }
+
+// LeastTrip returns the shortest round trip of a subflow with these samples.
+func LeastTrip(samples ...Sample) time.Duration {
+	var s senses
+	for i := range samples {
+		s.takeLeast(&samples[i])
+	}
+	return s.minRTT
+}

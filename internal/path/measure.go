@@ -91,19 +91,19 @@ func (m *Manager) observe(t turn, s *subflow, sm *Sample, complete bool) (receiv
 
 // sampled processes the counters of one subflow.
 func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
-	if arrived := sm.BytesReceived > s.received; s.detour != nil && (arrived || sm.BytesAcked > max(s.acked, 1)) { // Linux counts the SYN
-		m.woken = m.detours.gotThrough(t, s, arrived && complete) || m.woken
-	}
 	carried := s.carried()
-	if s.backup && sm.DataSegsIn != s.dataSegments {
+	arrived, idle := sm.DataSegsIn != s.dataSegments, t.isIdle()
+	received, acked, counts := m.observe(t, s, sm, complete)
+	if s.detour != nil && s.carried() && (received != 0 || acked != 0) {
+		m.woken = m.detours.gotThrough(t, s, received != 0 && complete) || m.woken
+	}
+	if s.backup && (arrived || acked != 0) {
 		t.tellDemotion(s)
 	}
-	idle := t.isIdle()
-	received, acked, counts := m.observe(t, s, sm, complete)
 	if received != 0 || acked != 0 {
 		m.conns.watch(t.conn, t.now)
 	}
-	t.tellPromotion(s)
+	t.tellPriorityAgain(s)
 	if counts {
 		t.carried += received + acked
 		m.spend(t, s, received+acked)

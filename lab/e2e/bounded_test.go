@@ -124,9 +124,14 @@ while :; do
 	echo $(((${answered/./} - ${asked/./}) / 1000)); sleep 0.05
 done`
 
-// Where a host's messages wait behind its own download on every path, the agent bounds the download, and they wait less.
-// Nothing is left when the agent has stopped.
+// Where a host's messages wait behind its own download on every path, the agent bounds the download, and they wait less,
+// whichever began first. Nothing is left when the agent has stopped.
 func TestBulkGivesWay(t *testing.T) {
+	t.Run("messages first", func(t *testing.T) { bulkGivesWay(t, false) })
+	t.Run("download first", func(t *testing.T) { bulkGivesWay(t, true) })
+}
+
+func bulkGivesWay(t *testing.T, downloadFirst bool) {
 	w := standard(newWorldWith(t, twoPaths))
 	w.configure(alice, strings.Replace(clientConfig("", w.addr4(bob).String()), "selection = \"oldest\"", "selection = \"worth\"", 1))
 	w.sysctl(alice, "net.ipv4.tcp_ecn", "1")
@@ -143,14 +148,22 @@ func TestBulkGivesWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer waits.Close()
-	messages := w.host(alice).Command(w.life(), program, "run", "--", "bash", "-c", asks, w.addr4(server).String())
-	messages.Stdout = waits
-	if err := messages.Start(); err != nil {
-		t.Fatal(err)
+	begin := []*testbed.Cmd{
+		w.host(alice).Command(w.life(), program, "run", "--", "bash", "-c", asks, w.addr4(server).String()),
+		// One connection carries all files, so that the download does not pause while curl starts.
+		w.host(alice).Command(w.life(), program, "run", "--", "curl", "-s", "-o", "/dev/null", w.url()+"?[1-1000]"),
 	}
-	// One connection carries all files, so that the download does not pause while curl starts.
-	if err := w.host(alice).Command(w.life(), program, "run", "--", "curl", "-s", "-o", "/dev/null", w.url()+"?[1-1000]").Start(); err != nil {
-		t.Fatal(err)
+	begin[0].Stdout = waits
+	if downloadFirst {
+		slices.Reverse(begin)
+	}
+	for i, c := range begin {
+		if i > 0 && downloadFirst {
+			wait(t.Context(), 10*time.Second) // its queues are full
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	// lately returns the median of the last messages.
 	lately := func(count int) int {
