@@ -116,7 +116,7 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 	local := netip.AddrPortFrom(from, 0)
 	c := m.newConn(0, local, x.Server, "", now)
 	c.subflows = []*subflow{{direct: true, up: true, local: local, remote: x.Server, since: now}}
-	c.short = now.Add(-offersCome) // as if it had waited for offers
+	c.short, c.moved = now.Add(-offersCome), now // as if it had waited for offers, and moved data
 	t := m.turn(c, now)
 	x.Direct = m.detours.directOutlook(x.Server, now)
 	switch _, ok := m.host.source(c); {
@@ -155,7 +155,7 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 		return cmp.Or(compareKnown(a.Wait, b.Wait), cmp.Compare(a.Waypoint, b.Waypoint), cmp.Compare(a.Kind, b.Kind))
 	})
 	for o := range m.detours.leading(x.Server) {
-		if until, why := m.detours.rests(t, o); (now.Before(until) || why.Lasts()) && !t.takesLastResort(why) {
+		if until, why := m.detours.rests(t, o); (now.Before(until) || why.Lasts()) && !m.detours.allowsLastResort(t, why) {
 			u := policy.Usable{Detour: &o.Detour, Prospect: m.views.prospect(t, &m.detours, o)}
 			rests := m.detours.candidate(&u, x.Server, false, policy.CandidateReason{Cause: policy.CandidateRests, Rest: why}, now)
 			rests.Until = until

@@ -13,7 +13,7 @@ type CandidateReason struct {
 	Cause CandidateCause
 	// Chosen is set for CandidateChosen.
 	Chosen Reason
-	// Rest is set for CandidateRests.
+	// Rest is set for CandidateRests. Its Err is set for CandidateLastResort, too.
 	Rest Rest
 	// Loss is the share of packets that the detour lost, for CandidateLossy.
 	Loss float64
@@ -108,7 +108,7 @@ func (r *CandidateReason) Words(d *Detour) string {
 	case CandidateRests:
 		return r.Rest.Words(d.Kind)
 	case CandidateLastResort:
-		return "nothing arrived through it lately, so it is taken only if there is no other"
+		return words.Failure(r.Rest.Err) + ", so it is taken only if there is no other"
 	case CandidateLoaded:
 		return "its waypoint says that it is loaded, so it is taken only if there is no other"
 	case CandidateLossy:
@@ -186,7 +186,7 @@ func (r *CandidateReason) changeLater(d *Detour) string {
 func (u *Usable) SpareReason(capped bool, taken *Usable) CandidateReason {
 	switch {
 	case u.LastResort:
-		return CandidateReason{Cause: CandidateLastResort}
+		return CandidateReason{Cause: CandidateLastResort, Rest: Rest{Err: u.Err}}
 	case !u.Loaded.IsZero():
 		return CandidateReason{Cause: CandidateLoaded}
 	case !u.Shunned.IsZero():

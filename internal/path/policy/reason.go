@@ -13,6 +13,7 @@ func notOfferedWords(k Kind) string { return fmt.Sprintf("%v is not offered", k)
 // Reason tells why a detour was chosen over others. Text is made from it only for display.
 type Reason struct {
 	Explored bool      // it was not measured, and it was taken to measure it
+	Silent   bool      // nothing arrived through it lately, and there was no other
 	Shunned  time.Time // the time until which its waypoint is avoided because of loss; zero: it is not
 	Loss     float64   // what it lost then
 
@@ -79,7 +80,7 @@ func (r *round) reason(best *Usable) (why Reason) {
 		why.better[why.n] = standing{k, is}
 		why.n++
 	}
-	why.Shunned, why.Loss, why.wanted, why.Explored = best.Shunned, best.Loss, best.Wanted, r.tries(best)
+	why.Shunned, why.Loss, why.wanted, why.Explored, why.Silent = best.Shunned, best.Loss, best.Wanted, r.tries(best), best.LastResort
 	why.faster, why.gives = r.faster(best), r.gives(best)
 	for i := range r.Usable {
 		u := &r.Usable[i]
@@ -209,6 +210,9 @@ func (w *Reason) Words(d *Detour) string {
 			how = "measured"
 		}
 		parts = append(parts, fmt.Sprintf("messages through %s take %v, through %s %v (%s)", d.Waypoint, words.MS(c.wait), c.other, words.MS(c.otherWait), how))
+	}
+	if w.Silent {
+		parts = append(parts, "nothing arrived through it lately, but there is no other")
 	}
 	if w.Explored {
 		parts = append(parts, fmt.Sprintf("to be measured: %s was not yet towards this network", d.Waypoint))

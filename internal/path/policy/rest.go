@@ -24,7 +24,8 @@ const (
 	RestsFailed RestCause = iota
 	// RestsBlocked means that the path lets none of the detour's SYNs through.
 	RestsBlocked
-	// RestsTried means that other connections are testing whether the path lets the SYNs through.
+	// RestsTried means that other connections are testing whether the path lets the SYNs through, or whether the
+	// waypoint forwards again after it was silent.
 	RestsTried
 	// RestsUnready means that this host cannot use the detour now.
 	RestsUnready
