@@ -12,9 +12,9 @@ import (
 // Detours are compared roughly, and a random number decides between detours that are about as good, so that many
 // clients do not all take the best one. Each connection draws the borders between its classes of goodputs and of waits.
 // With fixed borders, two detours that differ by a hundredth but stand on two sides of a border would never be about the
-// same. One connection in policy.ExploreEvery explores: once, it takes a detour that was not
-// measured before those that were. If there are several, it takes the one that other members rate best (hearsay.go).
-// Its other detours are those that it would take anyway. explore.go bounds the cost.
+// same. One connection in policy.ExploreEvery explores: once, it takes a detour that was not measured before those that
+// were. If there are several, it takes the one that other members rate best (hearsay.go). Its other detours are those that
+// it would take anyway. explore.go bounds the cost.
 
 // prospect returns what the connection may expect of a detour.
 func (vs *views) prospect(t turn, k *detours, o *offered) (p policy.Prospect) {

@@ -29,17 +29,17 @@ const (
 	RestsTried
 	// RestsUnready means that this host cannot use the detour now.
 	RestsUnready
-	// RestsBlamed means that data arrived changed, or did not arrive; see Blame.
+	// RestsBlamed means that data arrived changed, or did not arrive; see path.Blame.
 	RestsBlamed
 	// RestsNoAddress means that this host lacks the source address of the detour's subflows.
 	RestsNoAddress
-	// RestsUnwanted means that the operator does not want its waypoint; see Steering.
+	// RestsUnwanted means that the operator does not want its waypoint; see path.Steering.
 	RestsUnwanted
-	// RestsOverQuota means that its path has no quota left; see Rule.
+	// RestsOverQuota means that its path has no quota left; see path.Rule.
 	RestsOverQuota
-	// RestsLimited means that its path is limited to a rate of 0; see Rule.
+	// RestsLimited means that its path is limited to a rate of 0; see path.Rule.
 	RestsLimited
-	// RestsSpent means that a budget of bytes is used up; see Config.Budget.
+	// RestsSpent means that a budget of bytes is used up; see path.Config.
 	RestsSpent
 )
 
