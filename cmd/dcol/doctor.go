@@ -163,6 +163,7 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 	case err == nil:
 		env.AgentRuns, env.AgentProblems = true, status.Problems
 		if status.Client != nil {
+			env.Sampling = (*doctor.Sampling)(status.Client.Sampling)
 			c := status.Client.Converting
 			env.Converting = &doctor.Converting{Wanted: c.Use != string(config.ConvertNever), Admitted: len(c.Converters), Offered: c.Offered}
 			for _, r := range c.Refused {

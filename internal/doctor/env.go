@@ -34,7 +34,11 @@ type Env struct {
 	Converting    *Converting // as reported by the agent; nil: unknown, or it is no client
 	Converter     *Converter  // as reported by the agent; nil: it does not run
 	Unannounced   Unannounced // as reported by the agent
+	Sampling      *Sampling   // as reported by the agent; nil: all active connections are measured, as far as is known
 }
+
+// Sampling tells that not all active connections with a detour are measured (api.Sampling).
+type Sampling struct{ Active, Measured int }
 
 // Outside describes how others reach this waypoint over IPv4, as the agent found out (api.Outside).
 type Outside struct {

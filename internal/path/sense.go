@@ -101,15 +101,20 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	}
 }
 
-// closeGap is the longest time between two samples in a series of close ones.
-const closeGap = 500 * time.Millisecond
+const (
+	// closeGap is the longest time between two samples in a series of close ones.
+	closeGap = 500 * time.Millisecond
+	// LongestInterval is the longest time between two rounds of close samples. A busy host may be late.
+	LongestInterval = closeGap / 2
+)
 
-// take adds one sample. received and acked are the payload since the last one.
-func (s *senses) take(sm *Sample, now time.Time, received, acked uint64) {
+// take adds one sample. received and acked are the payload since the last one. closely is set if the sample may be one
+// of a series of close ones.
+func (s *senses) take(sm *Sample, now time.Time, received, acked uint64, closely bool) {
 	if s.minRTT == 0 {
 		s.minRTT = sm.joinTrip()
 	}
-	if s.at.IsZero() || now.Sub(s.at) > closeGap {
+	if !closely || s.at.IsZero() || now.Sub(s.at) > closeGap {
 		s.habits = nil
 	} else {
 		if s.habits == nil {
