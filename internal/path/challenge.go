@@ -201,7 +201,7 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	}
 	over(TryoutLost, sum, rate)
 	if c.invited {
-		m.detours.history.disappoints(c.waypoint, t.server, t.now)
+		m.detours.disappoints(c.waypoint, t.server, t.now)
 	}
 	if c.idle { // then the other waypoint's detour may stand by as well
 		tr.omissions.due, tr.omissions.gap, tr.omissions.carriers = t.now, omitGap, t.carriers()

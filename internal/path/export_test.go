@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// BelievedAfter is the time after which a waypoint's statements are believed again.
+const BelievedAfter = believedAfter
+
 // Sound returns what contradicts itself in the Manager's state, or nil.
 func (m *Manager) Sound() error {
 	tracked, due := 0, 0

@@ -95,7 +95,7 @@ func New(cfg Config) *Manager {
 			failures: make(failures), trials: make(trials), suspensions: make(suspensions), history: make(history),
 			budget:   budget.New(cfg.Budget, cfg.Used),
 			sessions: newSessions(), loads: make(loads), counts: make(map[string]int),
-			spending: make(spending), claims: claim.NewBook(), sharings: make(sharings), trying: make(map[netip.Prefix]hold),
+			spending: make(spending), claims: claim.NewBook(), sharings: make(sharings), disappointments: make(disappointments), trying: make(map[netip.Prefix]hold),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
 		bounds: bounds{paths: make(map[string]*bounded)}, restrictions: make(restrictions), announcements: newAnnouncements(),
