@@ -9,10 +9,10 @@ import (
 )
 
 // This file bounds the rate that this host's bulk connections receive over a path on which its messages wait in a
-// queue. A bound a little below what the path carries lets the queue drain at little cost to bulk traffic. It marks
-// (ECN) the packets above the bound, and only subflows whose ends agreed on ECN get one. Packets are lost only if the
-// sender goes on for seconds as if they had no mark. Messages first move to a path without a queue (weigh.go), so bounds
-// apply only if every path has one.
+// queue. A bound a little below what the path carries lets the queue drain at little cost to bulk traffic. The packets
+// above it are marked if the ends of the subflow use ECN. Otherwise, or if the sender goes on for seconds as if there
+// were no marks, they are dropped. Such losses do not count against the path (sense.go). Messages first move to a path
+// without a queue (weigh.go), so bounds apply only if every path has one.
 //
 // Other hosts may cause the queue. If it stays under the bound, the bound ends and is not tried again for a while.
 
@@ -57,7 +57,7 @@ type sharing struct {
 	messages  bool
 	disturbed bool          // messages wait in a queue
 	queue     time.Duration // the longest
-	bulk      []*subflow    // subflows with bulk traffic that may have a bound
+	bulk      []*subflow    // subflows that receive bulk traffic
 }
 
 // bounded holds the state of one path's bound.
@@ -142,7 +142,7 @@ func (u *sharing) add(kind measure.Kind, s *subflow, now time.Time) {
 		u.messages, u.queue = true, max(u.queue, queue)
 		u.disturbed = u.disturbed || queue >= disturbsFrom && float64(queue) >= disturbsShare*float64(s.habits.trip.Base())
 	case measure.Bulk:
-		if send, receive := s.habits.goodput.Rates(now); s.habits.ecn && receive > send {
+		if send, receive := s.habits.goodput.Rates(now); receive > send {
 			u.bulk = append(u.bulk, s)
 		}
 	default:
