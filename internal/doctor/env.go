@@ -79,6 +79,7 @@ type Config struct {
 	Authenticator bool
 	OpenVPNPort   int
 	PortMapping   bool // ask the router to open ports
+	Bandwidth     bool // the bandwidth of all members together is limited
 	// SendsFastOpen is set if the client sends data in SYNs to converters, TakesFastOpen if the converter takes it.
 	SendsFastOpen, TakesFastOpen bool
 	Marks                        uint32 // the waypoint's bits in marks
