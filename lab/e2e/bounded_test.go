@@ -175,7 +175,7 @@ func (w *world) ask(to netip.AddrPort, run ...string) messages {
 		w.Fatal(err)
 	}
 	defer waits.Close()
-	sends := append(run, "bash", "-c", asks, to.Addr().String(), strconv.Itoa(int(to.Port())))
+	sends := slices.Concat(run, []string{"bash", "-c", asks, to.Addr().String(), strconv.Itoa(int(to.Port()))})
 	command := w.host(alice).Command(w.life(), sends[0], sends[1:]...)
 	command.Stdout = waits
 	if err := command.Start(); err != nil {
