@@ -21,9 +21,9 @@ func whyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why DESTINATION|CONNECTION",
 		Short: "Explain which paths connections to a server take, and why",
-		Long: `Prints the connections to a server with the reason for each path, those that ended lately,
-and what a new connection would take: each detour that leads there, what is known of it,
-and why it would be taken or not.
+		Long: `Prints the connections to a server with the reason for each path and the paths that they left,
+those that ended lately, and what a new connection would take: each path that leads there, what
+is known of it, why it would be taken or not, and what would change that.
 
 DESTINATION is an address or a name, with or without a port: 192.0.2.80, [2001:db8::80]:443,
 example.org:443. Without a port, connections to all ports are shown. CONNECTION is the token of

@@ -157,6 +157,8 @@ type Connection struct {
 	Subflows []Subflow `json:"subflows"`
 	// Tried lists the waypoints that a bulk connection tried, with the results, the earliest first.
 	Tried []Tried `json:"tried,omitempty"`
+	// Left lists the last paths that the connection left, one for each path and cause, the earliest first.
+	Left []Left `json:"left,omitempty"`
 }
 
 // Destination returns the server that the program means.
@@ -183,6 +185,18 @@ type Tried struct {
 	Before float64 `json:"before_bps,omitempty"`
 }
 
+// Left is a path that a connection left while it went on.
+type Left struct {
+	Kind     string    `json:"kind"`
+	Waypoint string    `json:"waypoint,omitempty"`
+	At       time.Time `json:"at"`
+	// Ended is set if the subflow ended. Otherwise it became a backup.
+	Ended bool `json:"ended"`
+	// Why is the reason, as a clause that follows "because". Reason has it in a form for programs.
+	Why    string `json:"why"`
+	Reason Reason `json:"reason"`
+}
+
 // Subflow describes a subflow of a connection.
 type Subflow struct {
 	Kind     string         `json:"kind"` // direct, wireguard, openvpn, in-band, mapped, unknown
@@ -207,8 +221,9 @@ type Subflow struct {
 	// are in flight.
 	Queued     uint64 `json:"queued_bytes"`
 	CongWindow uint32 `json:"cwnd_segments"`
-	// Why is the reason for choosing this detour.
-	Why string `json:"why,omitempty"`
+	// Why is the reason for choosing this detour, or for setting it aside. Reason has it in a form for programs.
+	Why    string  `json:"why,omitempty"`
+	Reason *Reason `json:"reason,omitempty"`
 	// ReceiverRTT is the round trip that arriving data shows; it includes the sender's pauses, and is 0 if not known.
 	// Heard is the time since data last arrived. Both are in milliseconds, and are set for package history only.
 	ReceiverRTT float64 `json:"-"`

@@ -101,6 +101,7 @@ func serve(t *testing.T, agent Agent) (socket string, stop func()) {
 func full() Status {
 	at := netip.MustParseAddrPort
 	since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	reason := fullReason()
 	return Status{
 		Schema: StatusSchema, Member: "alice", Version: "v1", Roles: []string{"client", "waypoint"}, Since: since,
 		Problems:   []string{"the clock is wrong"},
@@ -109,9 +110,10 @@ func full() Status {
 			Connections: []Connection{{
 				Token: "0a0b0c0d", Local: at("192.0.2.1:40000"), Remote: at("[2001:db8::5]:443"), Since: since, Traffic: "bulk", Note: "waits",
 				Tried: []Tried{{Waypoint: "eve", At: since, Verdict: "lost", Why: "tried in place of bob and left", Goodput: 1e6, Instead: "bob", With: 2e6, Before: 3e6}},
+				Left:  []Left{{Kind: "in-band", Waypoint: "dave", At: since, Ended: true, Why: "its waypoint said that it was loaded", Reason: reason}},
 				Subflows: []Subflow{{
 					Kind: "mapped", Waypoint: "bob", State: "backup", Local: at("192.0.2.1:40001"), Remote: at("192.0.2.7:443"), Since: since,
-					RTT: 12.5, RTTAge: 0.5, MinRTT: 10, SendRate: 1e6, ReceiveRate: 2e6, BytesSent: 1, BytesReceived: 1 << 60, Segments: 90, Retransmitted: 3, Queued: 14480, CongWindow: 10, Why: "bob carries nothing yet",
+					RTT: 12.5, RTTAge: 0.5, MinRTT: 10, SendRate: 1e6, ReceiveRate: 2e6, BytesSent: 1, BytesReceived: 1 << 60, Segments: 90, Retransmitted: 3, Queued: 14480, CongWindow: 10, Why: "bob carries nothing yet", Reason: &reason,
 				}},
 			}},
 			Plain: []netip.AddrPort{at("192.0.2.1:443")},

@@ -44,12 +44,21 @@ func fullHistory() History {
 
 func fullWhy() Why {
 	at, now := netip.MustParseAddrPort("192.0.2.1:1"), time.Unix(1, 0)
+	rate := 1.0
 	measured := Measured{At: now, MinRTT: 1, Loss: 1, Packets: 1, Goodput: 1, Failures: 1}
 	return Why{
-		Schema: WhySchema, Server: at, Connections: full().Client.Connections, Direct: measured, Unavailable: []Unavailable{{"carol", WaypointDown, "no answer"}}, Note: "none", Fixes: []string{"wait"},
+		Schema: WhySchema, Server: at, Connections: full().Client.Connections, Direct: Outlook{measured, 1, &rate}, Unavailable: []Unavailable{{"carol", WaypointDown, "no answer"}}, Note: "none", Fixes: []string{"wait"},
 		Closed:     []ClosedConnection{{full().Client.Connections[0], now}},
-		Candidates: []Candidate{{"bob", at.Addr(), "mapped", true, true, measured, 1, true, "near", Reason{"lossy", 1, 1, []Compared{{"carol", 1, 1, 1, 1}}}, now, &Claimed{1, 1, true, "low", "high"}, []Bottleneck{{"carol", "shared", 3, 1, 1, 1}}}},
+		Candidates: []Candidate{{"bob", at.Addr(), "mapped", true, true, measured, 1, true, &rate, "near", "at more", Reason{Code: "lossy", Loss: 1, Failures: 1, Compared: []Compared{{"carol", 1, 1, 1, 1, 0, 0}}}, now, &Claimed{1, 1, true, "low", "high"}, []Bottleneck{{"carol", "shared", 3, 1, 1, 1}}}},
 		Probed:     []ProbedPath{{now, at, "bob", "mptcp", "changed", "certain", "It is.", []string{"a quote"}}},
+	}
+}
+
+// fullReason returns a Reason for a subflow with every field set.
+func fullReason() Reason {
+	return Reason{
+		Code: "lossy", Loss: 1, Goodput: 1, Before: 1, With: 1, Without: 1, Limit: 1, Missed: 1, Held: 1, Carried: 1, Silent: 1, Unanswered: 1,
+		Compared: []Compared{{"carol", 1, 1, 1, 1, 1, 1}},
 	}
 }
 

@@ -22,8 +22,8 @@ type Why struct {
 	// Connections are the open ones, the oldest first. Closed are those that ended recently, the latest first.
 	Connections []Connection       `json:"connections"`
 	Closed      []ClosedConnection `json:"closed"`
-	// Direct has the measurements of the direct path to the server's network.
-	Direct Measured `json:"direct"`
+	// Direct describes the direct path to the server's network.
+	Direct Outlook `json:"direct"`
 	// Candidates are the detours that lead to the server. First are those that a new connection would take, in that
 	// order.
 	Candidates []Candidate `json:"candidates"`
@@ -87,6 +87,14 @@ type Measured struct {
 	Failures int `json:"failures"`
 }
 
+// Outlook has the measurements of the direct path, and what they let a new connection expect. Wait and Expected are as
+// in Candidate.
+type Outlook struct {
+	Measured
+	Wait     float64  `json:"wait_ms,omitempty"`
+	Expected *float64 `json:"expected_bps,omitempty"`
+}
+
 // Candidate is a detour that a new connection might take.
 type Candidate struct {
 	Waypoint string `json:"waypoint"`
@@ -101,7 +109,12 @@ type Candidate struct {
 	// unknown. If Guessed is set, it is derived from the round trip of the waypoint's session.
 	Wait    float64 `json:"wait_ms,omitempty"`
 	Guessed bool    `json:"guessed,omitempty"`
-	Why     string  `json:"why"`
+	// Expected is the rate that one more bulk connection may expect beside those that run now, in bits per second. It is
+	// 0 if the detour adds nothing to the direct path, and absent if unknown.
+	Expected *float64 `json:"expected_bps,omitempty"`
+	Why      string   `json:"why"`
+	// Change is a short sentence on what would change that. It is absent if only time does.
+	Change string `json:"change,omitempty"`
 	// Reason is the reason in a form for programs.
 	Reason Reason `json:"reason"`
 	// Until is the time when the reason will end by itself. It is absent if not known.
@@ -113,7 +126,8 @@ type Candidate struct {
 	Bottlenecks []Bottleneck `json:"bottlenecks,omitempty"`
 }
 
-// Reason explains why a detour would be taken or not, with the numbers that decided.
+// Reason explains why a detour would be taken or not, why a subflow is used as it is, or why a path was left, with the
+// numbers that decided. Numbers that do not belong to the code are absent.
 type Reason struct {
 	// Code is one of the words in docs/cli.md. Their meaning does not change.
 	Code string `json:"code"`
@@ -121,17 +135,34 @@ type Reason struct {
 	Loss float64 `json:"loss,omitempty"` // 0..1
 	// Failures counts recent failures, for the code "failures".
 	Failures int `json:"failures,omitempty"`
-	// Compared has the numbers of this detour and of others, side by side.
+	// Goodput is the rate of bulk traffic on the path, Before its earlier rate. With and Without are the rates on all paths
+	// together, with and without this one. Limit is the highest rate that the path may have. All are in bits per second.
+	Goodput float64 `json:"goodput_bps,omitempty"`
+	Before  float64 `json:"before_bps,omitempty"`
+	With    float64 `json:"with_bps,omitempty"`
+	Without float64 `json:"without_bps,omitempty"`
+	Limit   float64 `json:"limit_bps,omitempty"`
+	// Missed is what the other paths could have carried while they waited for this one, Held what had arrived on them and
+	// waited for it, and Carried what it carried, in bytes.
+	Missed  uint64 `json:"missed_bytes,omitempty"`
+	Held    uint64 `json:"held_bytes,omitempty"`
+	Carried uint64 `json:"carried_bytes,omitempty"`
+	// Silent is the time for which nothing came over the path, in milliseconds. Unanswered counts probes without an answer.
+	Silent     float64 `json:"silent_ms,omitempty"`
+	Unanswered int     `json:"unanswered,omitempty"`
+	// Compared has the numbers of this path and of others, side by side.
 	Compared []Compared `json:"compared,omitempty"`
 }
 
-// Compared has numbers of a detour and of another one. Numbers that are unknown or were not compared are absent.
+// Compared has numbers of a path and of another one. Numbers that are unknown or were not compared are absent.
 type Compared struct {
-	With         string  `json:"with"` // the other's waypoint
+	With         string  `json:"with"` // the other's waypoint; empty: the direct path
 	Goodput      float64 `json:"goodput_bps,omitempty"`
 	OtherGoodput float64 `json:"other_goodput_bps,omitempty"`
 	Wait         float64 `json:"wait_ms,omitempty"`
 	OtherWait    float64 `json:"other_wait_ms,omitempty"`
+	Loss         float64 `json:"loss,omitempty"` // 0..1
+	OtherLoss    float64 `json:"other_loss,omitempty"`
 }
 
 // Bottleneck describes whether two paths share their bottleneck. They are compared whenever a subflow on one of them

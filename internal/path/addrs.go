@@ -11,9 +11,13 @@ import (
 // later change of addresses.
 const outOfOrder = verdictDelay
 
-// hostAddrs holds this host's addresses and tells which of them belong to tunnels.
+// hostAddrs holds this host's addresses and tells which of them belong to tunnels. It also knows on which network the
+// host is.
 type hostAddrs struct {
-	network uint32                   // counts changes of network
+	network uint32                   // counts how often the host left or joined a network
+	at      []netip.Addr             // identify the network that the host is on; empty: it is on none
+	last    []netip.Addr             // identify the network that the host is on, or was on last
+	routed  bool                     // LocalAddrs had a Network
 	addrs   []netip.Addr             // sorted; nil: not known yet
 	newer   []netip.Addr             // not in addrs, but subflows start from them, so addrs was asked for
 	came    map[netip.Addr]time.Time // when each of addrs came; without those of the first LocalAddrs
@@ -22,20 +26,33 @@ type hostAddrs struct {
 	metered []netip.Addr             // on metered interfaces
 }
 
-// set replaces the addresses. It reports whether they changed, and whether the host is now on another network. A
-// tunnel that comes or goes does not make it another network.
-func (h *hostAddrs) set(ev LocalAddrs, now time.Time) (changed, moved bool) {
+// addrsChange describes what a LocalAddrs has changed.
+type addrsChange struct {
+	any bool // something
+	// switched is set if the host left or joined a network, perhaps the one that it was on before.
+	switched bool
+	// moved is set if the host is on another network than before. A host without a network has not moved yet, because
+	// it may come back.
+	moved bool
+}
+
+// set replaces the addresses and returns what has changed.
+func (h *hostAddrs) set(ev LocalAddrs, now time.Time) (change addrsChange) {
 	for _, a := range ev.Tunnels {
 		h.tunnels[a] = true
 	}
+	first := h.addrs == nil
+	at := h.identify(ev)
+	change.switched = first || !slices.Equal(h.at, at)
+	change.moved = len(at) > 0 && !slices.Equal(h.last, at)
 	same := slices.Equal(h.behind, ev.Behind) && slices.Equal(h.metered, ev.Metered)
 	h.behind, h.metered = ev.Behind, ev.Metered
 	addrs := append(make([]netip.Addr, 0, len(ev.Addrs)), ev.Addrs...) // not nil, even if empty
 	slices.SortFunc(addrs, netip.Addr.Compare)
-	if h.addrs != nil && len(h.newer) == 0 && slices.Equal(h.addrs, addrs) && same {
-		return false, false
+	if !first && !change.switched && len(h.newer) == 0 && slices.Equal(h.addrs, addrs) && same {
+		return change
 	}
-	moved = h.addrs == nil || !slices.Equal(h.withoutTunnels(h.addrs), h.withoutTunnels(addrs))
+	change.any = true
 	for _, a := range addrs {
 		if !h.has(a) {
 			h.came[a] = now
@@ -43,14 +60,36 @@ func (h *hostAddrs) set(ev LocalAddrs, now time.Time) (changed, moved bool) {
 	}
 	maps.DeleteFunc(h.came, func(a netip.Addr, _ time.Time) bool { return !slices.Contains(addrs, a) })
 	h.addrs, h.newer = addrs, nil
-	if moved {
+	if change.switched {
 		h.network++
 	}
-	return true, moved
+	if h.at = at; len(at) > 0 {
+		h.last = at
+	}
+	return change
 }
 
-func (h *hostAddrs) withoutTunnels(addrs []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return h.tunnels[a] })
+// identify returns addresses that identify the network that the host is on, or none if it is on no network. A host
+// whose LocalAddrs never have a Network is identified by its own addresses.
+func (h *hostAddrs) identify(ev LocalAddrs) (network []netip.Addr) {
+	h.routed = h.routed || len(ev.Network) > 0
+	if h.routed {
+		return ev.Network
+	}
+	for _, a := range ev.Addrs {
+		if h.tunnels[a] || a.IsLoopback() || a.IsLinkLocalUnicast() {
+			continue
+		}
+		network = append(network, blockOf(a, 32, 64).Addr()) // temporary addresses of IPv6 come and go
+	}
+	slices.SortFunc(network, netip.Addr.Compare)
+	return slices.Compact(network)
+}
+
+// cameNow reports whether an address of this host has just come.
+func (h *hostAddrs) cameNow(a netip.Addr, now time.Time) bool {
+	came, ok := h.came[a]
+	return ok && came.Equal(now)
 }
 
 // has reports whether an address is this host's. While the addresses are not known, every address is.

@@ -31,7 +31,7 @@ func (m *Manager) arrange(t turn) {
 // play gives a subflow its role.
 func (t turn) play(s *subflow, r Role) {
 	if r == Leaves {
-		s.leaving = true
+		t.leaveFor(s, SubflowReason{Cause: CauseStandby})
 		return
 	}
 	if s.standby == (r == StandsBy) {

@@ -29,3 +29,36 @@ func TestStreamLeavesALongDetourEarly(t *testing.T) {
 		t.Errorf("a download: %v", d.log)
 	}
 }
+
+// Towards servers with which messages were exchanged, detours begin as backups. One with a shorter round trip carries as
+// soon as data has moved, and all carry as soon as much moves.
+func TestDetoursStandByWhereMessagesAreExpected(t *testing.T) {
+	ways := map[string]*way{
+		"":     wayOf(60*time.Millisecond, &link{rate: 16e6, buffer: 50 * time.Millisecond}),
+		"far":  wayOf(160*time.Millisecond, &link{rate: 16e6, buffer: 50 * time.Millisecond}),
+		"near": wayOf(20*time.Millisecond, &link{rate: 16e6, buffer: 50 * time.Millisecond}),
+	}
+	for _, test := range []struct {
+		detour  string
+		demand  float64 // of the second connection
+		carries bool
+	}{{"far", 500e3, false}, {"near", 500e3, true}, {"far", 0, true}} {
+		f := offeredTo(t, 1, ways)
+		first := f.connect(500e3)
+		f.run(20 * time.Second)
+		f.close(first)
+		f.offer(test.detour)
+		d := f.connect(test.demand)
+		if over := d.over(test.detour); over == nil || !over.backup {
+			t.Errorf("%s: the detour does not begin as a backup: %v", test.detour, d.log)
+			continue
+		}
+		if why := f.why(d, test.detour); !strings.HasPrefix(why, "stands by: messages are likely") {
+			t.Errorf("%s: why: %q", test.detour, why)
+		}
+		f.run(time.Second)
+		if over := d.over(test.detour); over == nil || over.backup == test.carries {
+			t.Errorf("%s, with %.0f bit/s: after a second, it carries: %v, want %v: %v", test.detour, test.demand, !test.carries, test.carries, d.log)
+		}
+	}
+}

@@ -14,6 +14,10 @@ import (
 // were no marks, they are dropped. Such losses do not count against the path (sense.go). Messages first move to a path
 // without a queue (weigh.go), so bounds apply only if every path has one.
 //
+// Messages that began during the bulk traffic have seen no round trip without the queue. So the queue is also measured
+// against the history, or the bulk traffic's own queue is assumed. Both may be wrong: the path may have changed, or the bulk
+// traffic may wait elsewhere. The bound then shows it.
+//
 // Other hosts may cause the queue. If it stays under the bound, the bound ends and is not tried again for a while.
 
 const (
@@ -54,20 +58,30 @@ func (Bound) action() {}
 
 // sharing describes the present use of one path, which is named by its waypoint or "" for the direct path.
 type sharing struct {
-	messages  bool
-	disturbed bool          // messages wait in a queue
-	queue     time.Duration // the longest
-	bulk      []*subflow    // subflows that receive bulk traffic
+	messages []messenger // subflows with messages in the last second
+	bulk     []*subflow  // subflows that receive bulk traffic
+}
+
+// messenger is a subflow with messages. known is the shortest round trip there in the history; zero: unknown.
+type messenger struct {
+	*subflow
+	known time.Duration
+}
+
+// delay is the wait of a subflow's messages in a queue.
+type delay struct {
+	subflow     *subflow // nil: there are no messages
+	trip, queue time.Duration
 }
 
 // bounded holds the state of one path's bound.
 type bounded struct {
-	waits   time.Time     // since when messages wait without a bound; zero: they do not
-	since   time.Time     // start of the bound; zero: there is none
-	before  time.Duration // queue at the start of the bound
-	worked  bool          // whether the queue became small under the bound
-	changed time.Time     // when the rates last changed
-	heard   time.Time     // when messages were last seen
+	waits   time.Time // since when messages wait without a bound; zero: they do not
+	since   time.Time // start of the bound; zero: there is none
+	before  delay     // the longest at the start of the bound
+	worked  bool      // whether the queue became small under the bound
+	changed time.Time // when the rates last changed
+	heard   time.Time // when messages were last seen
 	flows   []boundFlow
 	until   time.Time // no bound until then
 	times   int       // bounds in a row that did not help
@@ -92,8 +106,8 @@ func (m *Manager) boundBulk(now time.Time) {
 	}
 	m.bounds.checked = now
 	uses := m.sharings(now)
-	for path := range uses {
-		if m.bounds.paths[path] == nil && uses[path].disturbed {
+	for path, use := range uses {
+		if m.bounds.paths[path] == nil && use.delay(now).disturbs() {
 			m.bounds.paths[path] = &bounded{}
 		}
 	}
@@ -102,7 +116,11 @@ func (m *Manager) boundBulk(now time.Time) {
 		if use == nil {
 			use = &sharing{}
 		}
-		b.follow(use, now, &m.out)
+		if b.since.IsZero() {
+			b.consider(use, use.delay(now), now, &m.out)
+		} else {
+			b.follow(use, now, &m.out)
+		}
 		if b.since.IsZero() && b.waits.IsZero() && now.Sub(b.until) > unboundLongest {
 			delete(m.bounds.paths, path)
 		}
@@ -126,44 +144,93 @@ func (m *Manager) sharings(now time.Time) map[string]*sharing {
 				use = &sharing{}
 				uses[s.waypoint()] = use
 			}
-			use.add(c.kind, s, now)
+			m.addTo(use, t, s)
 		}
 	}
 	return uses
 }
 
-func (u *sharing) add(kind measure.Kind, s *subflow, now time.Time) {
-	switch kind {
+// addTo adds a subflow to the use of its path.
+func (m *Manager) addTo(u *sharing, t turn, s *subflow) {
+	switch t.kind {
 	case measure.Messages:
-		if now.Sub(s.moved) > time.Second {
+		if t.now.Sub(s.moved) > time.Second {
 			return
 		}
-		queue := s.habits.trip.Queue(now)
-		u.messages, u.queue = true, max(u.queue, queue)
-		u.disturbed = u.disturbed || queue >= disturbsFrom && float64(queue) >= disturbsShare*float64(s.habits.trip.Base())
+		x := messenger{subflow: s}
+		if r, _ := m.detours.history.of(s.waypoint(), t.server); within(r.at, t.now, trustsFor) {
+			x.known = r.trip
+		}
+		u.messages = append(u.messages, x)
 	case measure.Bulk:
-		if send, receive := s.habits.goodput.Rates(now); receive > send {
+		if send, receive := s.habits.goodput.Rates(t.now); receive > send {
 			u.bulk = append(u.bulk, s)
 		}
 	default:
 	}
 }
 
+// disturbs reports whether messages wait so long that it matters.
+func (d delay) disturbs() bool {
+	return d.queue >= disturbsFrom && float64(d.queue) >= disturbsShare*float64(d.trip-d.queue)
+}
+
+// delayAgainst returns how long the subflow's messages wait in a queue, if base is the round trip without one.
+func (s messenger) delayAgainst(base time.Duration, now time.Time) delay {
+	trip := s.habits.trip.Now(now)
+	return delay{s.subflow, trip, max(0, trip-base)}
+}
+
+// delay returns how long the subflow's messages wait in a queue, against the shortest round trip that the subflow had.
+func (s messenger) delay(now time.Time) delay { return s.delayAgainst(s.habits.trip.Base(), now) }
+
+// delay returns the longest wait of messages on a path without a bound. A subflow may never have had a round trip without
+// the queue. It is measured against what the history knows. Otherwise, if bulk traffic was there before it, its messages may
+// wait in the queue of that.
+func (u *sharing) delay(now time.Time) (longest delay) {
+	for _, s := range u.messages {
+		d := s.delay(now)
+		if !d.disturbs() && s.known > 0 {
+			d = s.delayAgainst(min(s.known, s.habits.trip.Base()), now)
+		}
+		// The round trip of messages that pass through a queue is not shorter than it.
+		if queue := u.queueBefore(s.subflow); !d.disturbs() && s.habits.trip.Measured(now) && float64(queue) <= (1+disturbsShare)*float64(d.trip) {
+			d.queue = max(d.queue, min(queue, d.trip))
+		}
+		if longest.subflow == nil || d.queue > longest.queue {
+			longest = d
+		}
+	}
+	return longest
+}
+
+// queueBefore returns the longest queue of the bulk traffic on the path that began before the subflow s.
+func (u *sharing) queueBefore(s *subflow) (queue time.Duration) {
+	for _, x := range u.bulk {
+		if x.since.Before(s.since) {
+			queue = max(queue, x.queue())
+		}
+	}
+	return queue
+}
+
+// disturbed reports whether messages surely wait in a queue: the same subflow had a shorter round trip before.
+func (u *sharing) disturbed(now time.Time) bool {
+	return slices.ContainsFunc(u.messages, func(s messenger) bool { return s.delay(now).disturbs() })
+}
+
 // follow brings the bound of one path up to date.
 func (b *bounded) follow(use *sharing, now time.Time, out *actions) {
-	if use.messages {
+	if len(use.messages) > 0 {
 		b.heard = now
 	}
-	if b.since.IsZero() {
-		b.consider(use, now, out)
-		return
-	}
-	b.worked = b.worked || !use.disturbed || use.queue <= b.before/2
+	waits := slices.ContainsFunc(use.messages, func(s messenger) bool { return s.subflow == b.before.subflow })
+	b.worked = b.worked || waits && b.before.trip-b.before.subflow.habits.trip.Now(now) >= b.before.queue/2
 	switch {
 	case now.Sub(b.heard) > boundOutlasts || len(use.bulk) == 0:
 		b.end(out)
 		return
-	case !b.worked && now.Sub(b.since) >= boundWorksIn:
+	case !b.worked && waits && now.Sub(b.since) >= boundWorksIn:
 		b.until = now.Add(doubled(unboundFor, b.times, unboundLongest))
 		b.times++
 		b.end(out)
@@ -182,7 +249,7 @@ func (b *bounded) follow(use *sharing, now time.Time, out *actions) {
 		case i < 0:
 			b.flows = append(b.flows, boundFlow{subflow: s, ends: Ends{s.local, s.remote}})
 			b.set(len(b.flows)-1, boundTo*wholePacket*receive, out)
-		case change && use.disturbed:
+		case change && use.disturbed(now):
 			b.set(i, min(b.flows[i].rate, boundTo*wholePacket*receive), out)
 		case change:
 			b.set(i, boundGrows*b.flows[i].rate, out)
@@ -191,14 +258,14 @@ func (b *bounded) follow(use *sharing, now time.Time, out *actions) {
 }
 
 // consider begins a bound if messages have waited for boundsAfter.
-func (b *bounded) consider(use *sharing, now time.Time, out *actions) {
+func (b *bounded) consider(use *sharing, longest delay, now time.Time, out *actions) {
 	switch {
-	case !use.disturbed || len(use.bulk) == 0 || now.Before(b.until):
+	case !longest.disturbs() || len(use.bulk) == 0 || now.Before(b.until):
 		b.waits = time.Time{}
 	case b.waits.IsZero():
 		b.waits = now
 	case now.Sub(b.waits) >= boundsAfter:
-		b.waits, b.since, b.changed, b.before, b.worked = time.Time{}, now, now, use.queue, false
+		b.waits, b.since, b.changed, b.heard, b.before, b.worked = time.Time{}, now, now, now, longest, false
 		for _, s := range use.bulk {
 			_, receive := s.habits.goodput.Rates(now)
 			b.flows = append(b.flows, boundFlow{subflow: s, ends: Ends{s.local, s.remote}})

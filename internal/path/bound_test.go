@@ -23,10 +23,21 @@ type crossing struct {
 	queue    time.Duration
 	ecn      bool // otherwise the bound on the direct path makes it lose packets
 	others   bool // others cause the queue
+	apart    bool // messages do not pass through the queue
 	silent   bool // no messages
+	listens  bool // this host receives messages and sends none
+	blind    bool // a receiver measures no round trips
 }
 
 func newCrossing(t *testing.T) *crossing {
+	t.Helper()
+	c := newBulk(t)
+	c.connect(1, "web")
+	return c
+}
+
+// newBulk is newCrossing without the connection with messages.
+func newBulk(t *testing.T) *crossing {
 	t.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := &crossing{
@@ -38,12 +49,15 @@ func newCrossing(t *testing.T) *crossing {
 	}
 	c.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
 	c.tell(path.DetourOffered{Detour: path.Detour{ID: "bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)}})
-	for i, port := range []uint16{80, 81} {
-		first := path.Ends{Local: netip.AddrPortFrom(ip("me"), 5000+uint16(i)), Remote: netip.AddrPortFrom(ip("web"), port)}
-		c.subflows[i] = []path.Ends{first}
-		c.tell(path.ConnEstablished{Token: path.Token(i + 1), Local: first.Local, Remote: first.Remote})
-	}
+	c.connect(0, "web")
 	return c
+}
+
+// connect begins the bulk connection, 0, or the other, 1.
+func (c *crossing) connect(i int, server string) {
+	first := path.Ends{Local: netip.AddrPortFrom(ip("me"), 5000+uint16(i)), Remote: netip.AddrPortFrom(ip(server), 80+uint16(i))}
+	c.subflows[i] = []path.Ends{first}
+	c.tell(path.ConnEstablished{Token: path.Token(i + 1), Local: first.Local, Remote: first.Remote})
 }
 
 func (c *crossing) tell(ev path.Event) {
@@ -81,13 +95,19 @@ func (c *crossing) run(long time.Duration) {
 			for j, ends := range subflows {
 				sample := c.counts[ends]
 				if sample == nil {
-					sample = &path.Sample{Token: path.Token(i + 1), Local: ends.Local, Remote: ends.Remote, MinRTT: 40 * time.Millisecond}
+					sample = &path.Sample{Token: path.Token(i + 1), Local: ends.Local, Remote: ends.Remote}
 					c.counts[ends] = sample
 				}
 				sample.ECN, sample.RTT = c.ecn, 40*time.Millisecond
 				bound := c.bounds[c.subflows[0][min(j, len(c.subflows[0])-1)]]
-				if bound == 0 || c.others || bound > crossingRate*1.5 {
+				if c.now.After(c.start) && (i == 0 || !c.apart) && (bound == 0 || c.others || bound > crossingRate*1.5) {
 					sample.RTT += c.queue
+				}
+				if sample.MinRTT == 0 || sample.RTT < sample.MinRTT {
+					sample.MinRTT = sample.RTT
+				}
+				if i == 0 && !c.blind {
+					sample.ReceiverRTT = sample.RTT
 				}
 				switch {
 				case i == 0:
@@ -102,8 +122,10 @@ func (c *crossing) run(long time.Duration) {
 					}
 				case !c.silent:
 					sample.BytesReceived += 500
-					sample.BytesAcked += 500
 					sample.DataSegsIn++
+					if !c.listens {
+						sample.BytesAcked += 500
+					}
 				}
 				sample.SegsIn = sample.DataSegsIn
 				ev.Samples = append(ev.Samples, *sample)
@@ -212,5 +234,62 @@ func TestBoundEndsWithItsConnection(t *testing.T) {
 	}
 	if len(c.bounds) > 0 {
 		t.Errorf("left: %v", c.bounds)
+	}
+}
+
+// Bulk traffic also gives way to messages that began during it, and have seen no round trip without the queue. The history
+// knows one towards the bulk traffic's server. Towards others, the queue of the bulk traffic suggests it.
+func TestBulkGivesWayToLaterMessages(t *testing.T) {
+	for server, blind := range map[string]bool{"web": true, "far": false} {
+		t.Run(server, func(t *testing.T) {
+			c := newBulk(t)
+			c.blind = blind
+			c.run(20 * time.Second)
+			c.connect(1, server)
+			c.run(20 * time.Second)
+			if len(c.bounds) == 0 {
+				t.Fatal("messages wait for 20 s")
+			}
+			begun := c.begun
+			c.run(5 * time.Minute)
+			if len(c.bounds) == 0 || c.begun > begun {
+				t.Errorf("later: %d bounds, %d begun, after %d", len(c.bounds), c.begun, begun)
+			}
+			for ends, rate := range c.bounds {
+				if rate < 0.8*crossingRate {
+					t.Errorf("%v is bounded to %.0f bit/s", ends, rate)
+				}
+			}
+		})
+	}
+}
+
+// If the bulk traffic waits in a queue elsewhere, bounds end and are tried rarely.
+func TestBulkThatWaitsElsewhereIsNotBounded(t *testing.T) {
+	c := newBulk(t)
+	c.apart, c.queue = true, 30*time.Millisecond
+	c.run(20 * time.Second)
+	c.connect(1, "far")
+	c.run(30 * time.Minute)
+	if c.begun == 0 || c.begun > 2*6 {
+		t.Errorf("bounded %d times in half an hour", c.begun)
+	}
+	c.run(time.Minute)
+	if len(c.bounds) > 0 {
+		t.Errorf("still bounded: %v", c.bounds)
+	}
+	for name, change := range map[string]func(*crossing){
+		"a queue longer than the round trip": func(c *crossing) { c.queue = 60 * time.Millisecond },
+		"a round trip that was not measured": func(c *crossing) { c.listens = true },
+	} {
+		c := newBulk(t)
+		c.apart, c.queue = true, 30*time.Millisecond
+		change(c)
+		c.run(20 * time.Second)
+		c.connect(1, "far")
+		c.run(time.Minute)
+		if c.begun > 0 {
+			t.Errorf("%s: bounded %d times", name, c.begun)
+		}
 	}
 }

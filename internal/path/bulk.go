@@ -90,6 +90,16 @@ func (k *detours) leaves(waypoint string, server netip.AddrPort, now time.Time) 
 	return k.together.left(waypoint, server, given, now)
 }
 
+// expects returns what one more bulk connection may expect on a trail. A detour that shares its bottleneck with the
+// direct path adds nothing. known is false if nothing was measured.
+func (k *detours) expects(waypoint string, server netip.AddrPort, now time.Time) (goodput float64, known bool) {
+	goodput = k.leaves(waypoint, server, now)
+	if goodput > 0 && waypoint != "" && k.sharesWithDirect(waypoint, server) {
+		return 0, true
+	}
+	return goodput, goodput > 0
+}
+
 // usualGoodput returns what bulk traffic may expect through a waypoint that was not measured: as much as on the
 // direct path or, if that is unknown, the median of the other waypoints. So the waypoint is preferred to those that
 // proved worse than the direct path, but not to those that proved better. It is 0 if nothing was measured.

@@ -179,7 +179,12 @@ func (m *Manager) putBurdenAside(t turn, s *subflow) {
 	until := m.detours.history.addedNothing(s.waypoint(), t.server, why, burdenStands, t.now)
 	s.habits.burden = burden{}
 	t.putAside(s, t.idleCause(), why)
-	s.aside.until, s.leaving = until, ends
+	s.aside.until = until
+	if ends {
+		t.leaveFor(s, s.aside.reason())
+	} else {
+		t.departsAside(s)
+	}
 	if tr := t.tryouts; tr != nil {
 		total, _ := m.carriedTo(t)
 		o := &tr.omissions

@@ -23,7 +23,10 @@ func TestBurden(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			r := readRecording(t, file)
-			left := r.play(t)
+			left, why := r.play(t)
+			if left > 0 && (why.Reason.Cause != path.CauseBurden || why.Reason.Numbers.Missed+why.Reason.Numbers.Held <= why.Reason.Numbers.Carried) {
+				t.Errorf("%+v: %s", why, why.Why())
+			}
 			switch {
 			case r.leavesBy == 0 && left != 0:
 				t.Errorf("the detour was left after %v", left)
@@ -79,8 +82,8 @@ func readRecording(t *testing.T, file string) (r recording) {
 	return r
 }
 
-// play gives a Manager the recording. It returns when the Manager left the detour, or 0.
-func (r recording) play(t *testing.T) time.Duration {
+// play gives a Manager the recording. It returns when the Manager left the detour, or 0, and why.
+func (r recording) play(t *testing.T) (time.Duration, path.Departure) {
 	t.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	m := path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true})
@@ -120,14 +123,14 @@ func (r recording) play(t *testing.T) time.Duration {
 			switch a := a.(type) {
 			case path.SetBackup:
 				if a.Backup && a.Local == detour {
-					return now.Sub(start)
+					return now.Sub(start), left(m, 1, "bob", now)
 				}
 			case path.DestroySubflow:
 				if a.Local == detour {
-					return now.Sub(start)
+					return now.Sub(start), left(m, 1, "bob", now)
 				}
 			}
 		}
 	}
-	return 0
+	return 0, path.Departure{}
 }

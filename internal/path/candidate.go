@@ -17,19 +17,24 @@ type CandidateReason struct {
 	Loss float64
 	// Failures counts the waypoint's recent failures towards the server, for CandidateFailed.
 	Failures int
-	// Other compares the detour with the one that is taken before it, for the causes that compare.
+	// Other compares the detour with the one that is taken before it, for the causes that compare. For CandidateLater,
+	// it only names that one's waypoint, and is empty if none is taken.
 	Other Comparison
+	// Wanted is set if the operator wants the other to be taken first, for CandidateLater.
+	Wanted bool
 }
 
-// Comparison holds the numbers of a detour beside those of another. A pair of zeros was not compared.
+// Comparison holds the numbers of a path beside those of another. A pair of zeros was not compared.
 type Comparison struct {
-	Waypoint string // the other's
+	Waypoint string // the other's; empty: the direct path
 	// Wait and OtherWait estimate how long a message waits for its answer. One that is zero is unknown.
 	Wait, OtherWait time.Duration
 	// Measured is set if both waits were measured. Otherwise they are guessed from the round trips of sessions.
 	Measured bool
 	// Goodput and OtherGoodput are the rates that bulk traffic may expect, in bits of payload a second.
 	Goodput, OtherGoodput float64
+	// Loss and OtherLoss are the shares of packets lost.
+	Loss, OtherLoss float64
 }
 
 // CandidateCause classifies the reasons for taking a detour or not.
@@ -95,13 +100,7 @@ func (r *CandidateReason) Compared() (list []Comparison) {
 		}
 		return list
 	}
-	if g := r.Chosen.gives; g != nil {
-		list = append(list, Comparison{Waypoint: g.other, Goodput: g.goodput, OtherGoodput: g.otherGoodput})
-	}
-	if f := r.Chosen.faster; f != nil {
-		list = append(list, Comparison{Waypoint: f.other, Wait: f.wait, OtherWait: f.otherWait, Measured: f.measured})
-	}
-	return list
+	return r.Chosen.compared()
 }
 
 // of returns the reason as text for a detour.
@@ -125,17 +124,65 @@ func (r *CandidateReason) of(d *Detour) string {
 	case CandidateFailed:
 		return fmt.Sprintf("a spare: others come first; its waypoint's recent failures towards this server: %d", r.Failures)
 	case CandidateGivesLess:
-		return fmt.Sprintf("a spare: bulk traffic may expect %s of it, %s of %s; at more than that it comes first", inMbit(x.Goodput), inMbit(x.OtherGoodput), x.Waypoint)
+		return fmt.Sprintf("a spare: bulk traffic may expect %s of it, %s of %s", inMbit(x.Goodput), inMbit(x.OtherGoodput), x.Waypoint)
 	case CandidateGoodputUnknown:
-		return fmt.Sprintf("a spare: bulk traffic may expect %s of %s, and it was not measured yet: bulk connections try what was not", inMbit(x.OtherGoodput), x.Waypoint)
+		return fmt.Sprintf("a spare: bulk traffic may expect %s of %s, and it was not measured yet", inMbit(x.OtherGoodput), x.Waypoint)
 	case CandidateSlower:
-		return fmt.Sprintf("a spare: messages take %v over it, %v through %s; at less than that it comes first", inMS(x.Wait), inMS(x.OtherWait), x.Waypoint)
+		return fmt.Sprintf("a spare: messages take %v over it, %v through %s", inMS(x.Wait), inMS(x.OtherWait), x.Waypoint)
 	case CandidateWaitUnknown:
-		return fmt.Sprintf("a spare: messages take %v through %s, and it was not measured yet: one connection in %d tries what was not", inMS(x.OtherWait), x.Waypoint, exploreEvery)
+		return fmt.Sprintf("a spare: messages take %v through %s, and it was not measured yet", inMS(x.OtherWait), x.Waypoint)
 	case CandidateDrawn:
 		return fmt.Sprintf("a spare: about as good as %s, which was drawn by lot", x.Waypoint)
 	default:
 		return "a spare: others come first"
+	}
+}
+
+// change returns in words what would change the reason for a detour.
+func (r *CandidateReason) change(d *Detour) string {
+	switch r.Cause {
+	case CandidateChosen:
+		return r.Chosen.change(d)
+	case CandidateLossy:
+		return "then it is compared with the others again"
+	case CandidateLastResort:
+		return "it is compared with the others again when it has rested"
+	case CandidateCapped:
+		return "it is taken when one of the others fails, or if the server accepts more"
+	case CandidateSparing:
+		return "it is compared with the others again with a higher budget, or in the next month"
+	case CandidateFailed:
+		return "then they are forgotten, unless others follow"
+	case CandidateLater:
+		return r.changeLater(d)
+	case CandidateGivesLess:
+		return "at more than that it comes first"
+	case CandidateSlower:
+		return "at less than that it comes first"
+	case CandidateGoodputUnknown:
+		return "bulk connections try what was not"
+	case CandidateWaitUnknown:
+		return fmt.Sprintf("one connection in %d tries what was not", exploreEvery)
+	case CandidateDrawn:
+		return "another connection may draw it"
+	default:
+		return ""
+	}
+}
+
+// changeLater does the same if others come first for reasons that are not compared by number.
+func (r *CandidateReason) changeLater(d *Detour) string {
+	switch other := r.Other.Waypoint; {
+	case d.Kind.own():
+		return "it is taken when one of the others fails"
+	case other == "":
+		return "it is taken if the policy of the connection allows more subflows"
+	case other == d.Waypoint:
+		return fmt.Sprintf("it is taken when the other detour through %s fails", other)
+	case r.Wanted:
+		return fmt.Sprintf("you want %s to be taken first; dcol use %s prefers this one instead", other, d.Waypoint)
+	default:
+		return fmt.Sprintf("it is taken when %s fails, or first by dcol use %s", other, d.Waypoint)
 	}
 }
 
@@ -154,8 +201,10 @@ func (u *Usable) spareReason(capped bool, taken *Usable) CandidateReason {
 		return CandidateReason{Cause: CandidateSparing}
 	case u.Failures > 0:
 		return CandidateReason{Cause: CandidateFailed, Failures: u.Failures}
-	case taken == nil || taken.Waypoint == u.Waypoint || byWill(u, taken) != 0:
+	case taken == nil:
 		return CandidateReason{Cause: CandidateLater}
+	case taken.Waypoint == u.Waypoint || byWill(u, taken) != 0:
+		return CandidateReason{Cause: CandidateLater, Other: Comparison{Waypoint: taken.Waypoint}, Wanted: byWill(u, taken) > 0}
 	default:
 		return u.besides(taken)
 	}
@@ -165,20 +214,20 @@ func (u *Usable) spareReason(capped bool, taken *Usable) CandidateReason {
 func (u *Usable) besides(taken *Usable) CandidateReason {
 	byGoodput := Comparison{Waypoint: taken.Waypoint, Goodput: u.Goodput, OtherGoodput: taken.Goodput}
 	byWait := Comparison{Waypoint: taken.Waypoint, Wait: u.Wait, OtherWait: taken.Wait, Measured: u.Measured && taken.Measured}
-	switch goodput, other := classOf(u.Goodput), classOf(taken.Goodput); {
+	switch goodput, other := u.goodputClass(), taken.goodputClass(); {
 	case goodput < other && u.Gave:
 		return CandidateReason{Cause: CandidateGivesLess, Other: byGoodput}
 	case goodput < other:
 		return CandidateReason{Cause: CandidateGoodputUnknown, Other: byGoodput}
 	case goodput > other:
-		return CandidateReason{Cause: CandidateLater}
+		return CandidateReason{Cause: CandidateLater, Other: Comparison{Waypoint: taken.Waypoint}}
 	}
 	switch {
 	case u.Wait == 0 && taken.Wait == 0:
-		return CandidateReason{Cause: CandidateLater}
+		return CandidateReason{Cause: CandidateLater, Other: Comparison{Waypoint: taken.Waypoint}}
 	case u.Wait == 0:
 		return CandidateReason{Cause: CandidateWaitUnknown, Other: byWait}
-	case u.class() > taken.class():
+	case u.waitClass() > taken.waitClass():
 		return CandidateReason{Cause: CandidateSlower, Other: byWait}
 	default:
 		return CandidateReason{Cause: CandidateDrawn, Other: byWait}

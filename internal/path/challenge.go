@@ -116,7 +116,7 @@ func (m *Manager) begin(t turn, total uint64) bool {
 	}
 	_, flows := m.carriedTo(t)
 	tr.challenge = &challenge{waypoint: who, instead: instead.detour.Waypoint, before: sum, began: t.now, flows: flows, idle: instead.addsNothing(), invited: invited}
-	t.yield(instead.subflow, who)
+	t.yield(instead.subflow, Comparison{Waypoint: who, Goodput: instead.rate}, nil)
 	return true
 }
 
@@ -208,7 +208,7 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 		return false
 	}
 	if t.carriesWithout(s) {
-		t.yield(s, c.instead)
+		t.yield(s, Comparison{Waypoint: c.instead, Goodput: rate}, &Numbers{With: sum, Without: c.before})
 	}
 	return true
 }

@@ -56,8 +56,9 @@ type conn struct {
 	fled      time.Time // start of the last flight
 	left      *collapse // the collapsed detour whose place the next one takes; nil: none
 
-	attention *attention // nil unless sampled closely
-	tryouts   *tryouts   // nil unless it has had bulk traffic
+	attention  *attention  // nil unless sampled closely
+	tryouts    *tryouts    // nil unless it has had bulk traffic
+	departures *departures // nil unless it leaves or left a path
 
 	data  progress
 	moved time.Time             // when a subflow last received or sent data

@@ -36,6 +36,7 @@
 //   - omit: to set a detour aside for a moment, to compare what the connections get without it.
 //   - burden: a detour that holds up its connection for more than it is worth.
 //   - leaving: a subflow is leaving if it ends as soon as its connection has another.
+//   - departure: the record of a path that a connection left, by the end of a subflow or because it became a backup.
 //   - messages, bulk: kinds of traffic. Messages wait for round trips, bulk traffic for bandwidth.
 //   - network of servers: a block of addresses to which routes are usually the same (prefixOf).
 //   - trail: a waypoint, or the direct path, towards a network of servers. Measurements are remembered by trail.
@@ -53,6 +54,7 @@
 //	reconfigure.go steer.go spare.go   the operator's settings and wishes
 //	tally.go settle.go                 what subflows carried, to the last byte
 //	snapshot.go flow.go                the state for display
+//	departure.go cause.go              which paths a connection left; why a subflow is used as it is
 //
 // Which detours are on offer, and which rest?
 //

@@ -158,8 +158,11 @@ type KindUnready struct {
 // LocalAddrs lists the addresses that this host has now and from which subflows may start.
 type LocalAddrs struct {
 	Addrs []netip.Addr
-	// Tunnels lists those of Addrs that belong to our tunnels. When any other address comes or goes, the host counts
-	// as being on another network. Source addresses of detours on offer need not be listed.
+	// Network identifies the network that this host is on, by addresses of it. If it changes, what was measured before
+	// no longer holds. It is empty if nothing leads to the Internet. If it has always been empty, Addrs without
+	// Tunnels identify the network.
+	Network []netip.Addr
+	// Tunnels lists those of Addrs that belong to our tunnels. Source addresses of detours on offer need not be listed.
 	Tunnels []netip.Addr
 	// Behind lists the networks behind this host, for which it is the router. Connections may start from their
 	// addresses. Detours start only from Addrs.

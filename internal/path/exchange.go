@@ -47,9 +47,9 @@ func (m *Manager) exchangeSlower(t turn) bool {
 		return false
 	}
 	a.comparedAt = t.now
-	s := m.slower(t)
+	s, why := m.slower(t)
 	if t.kind == measure.Bulk {
-		s = m.poorer(t)
+		s, why = m.poorer(t)
 	}
 	if s == nil {
 		a.slowerSince = time.Time{}
@@ -63,6 +63,7 @@ func (m *Manager) exchangeSlower(t turn) bool {
 	}
 	a.slowerSince = time.Time{}
 	s.crowded, t.exchanged = t.now, t.now
+	t.planEnd(s, why)
 	t.exchanges++
 	if t.kind == measure.Bulk {
 		m.together(t.now).leaves(s.detour.Waypoint, t.server, t.now)
@@ -73,11 +74,11 @@ func (m *Manager) exchangeSlower(t turn) bool {
 // failedTry reports whether the detour was taken to measure it, and the measurement is done.
 func (t turn) failedTry(s *subflow) bool { return s.why.explored && t.now.Sub(s.since) >= exploresFor }
 
-// slower returns the detour whose messages would wait much less through another waypoint, or nil.
-func (m *Manager) slower(t turn) (worst *subflow) {
-	best, known := m.bestSpare(t)
+// slower returns the detour whose messages would wait much less through another waypoint, or nil, and the comparison.
+func (m *Manager) slower(t turn) (worst *subflow, why SubflowReason) {
+	best, who, known := m.bestSpare(t)
 	if direct, ok := m.detours.history.waits(t, ""); !known || !ok || best >= direct {
-		return nil
+		return nil, why
 	}
 	var longest time.Duration
 	for _, s := range t.subflows {
@@ -89,23 +90,25 @@ func (m *Manager) slower(t turn) (worst *subflow) {
 			worst, longest = s, wait
 		}
 	}
-	return worst
+	return worst, SubflowReason{Cause: CauseSlower, Other: &Comparison{Waypoint: who, Wait: longest, OtherWait: best, Measured: true}}
 }
 
 // bestSpare returns the shortest wait through the waypoints that the connection may take and does not use.
-func (m *Manager) bestSpare(t turn) (best time.Duration, known bool) {
+func (m *Manager) bestSpare(t turn) (best time.Duration, who string, known bool) {
 	for o := range m.spare(t) {
 		if wait, ok := m.detours.history.waits(t, o.Waypoint); ok && (!known || wait < best) {
-			best, known = wait, true
+			best, who, known = wait, o.Waypoint, true
 		}
 	}
-	return best, known
+	return best, who, known
 }
 
-// poorer returns the detour of a bulk connection that gets much less than another waypoint would give, or nil.
-func (m *Manager) poorer(t turn) (worst *subflow) {
+// poorer returns the detour of a bulk connection that gets much less than another waypoint would give, or nil, and the
+// comparison.
+func (m *Manager) poorer(t turn) (worst *subflow, why SubflowReason) {
 	g := m.together(t.now)
-	most := m.mostLeft(t, t.lost)
+	offered, who := m.mostLeft(t, t.lost)
+	most := offered
 	for _, s := range t.subflows {
 		if !m.exchangeable(t, s) {
 			continue
@@ -113,9 +116,10 @@ func (m *Manager) poorer(t turn) (worst *subflow) {
 		gets := t.gets(s)
 		if gets = g.share(gets, s.waypoint(), t.server); gets > 0 && gets < most/t.margin(s) && s.pressed(t.now) {
 			worst, most = s, gets*t.margin(s)
+			why = SubflowReason{Cause: CauseGivesLess, Other: &Comparison{Waypoint: who, Goodput: gets, OtherGoodput: offered}}
 		}
 	}
-	return worst
+	return worst, why
 }
 
 // margin returns the factor by which another waypoint must give more than this detour. A detour that was taken to
@@ -127,18 +131,20 @@ func (t turn) margin(s *subflow) float64 {
 	return exchangeFactor
 }
 
-// mostLeft returns the most that a bulk connection may expect of a waypoint that it may take and does not use. It
-// ignores waypoints for which without returns true.
-func (m *Manager) mostLeft(t turn, without func(waypoint string) bool) (most float64) {
+// mostLeft returns the most that a bulk connection may expect of a waypoint that it may take and does not use, and the
+// waypoint. It ignores waypoints for which without returns true.
+func (m *Manager) mostLeft(t turn, without func(waypoint string) bool) (most float64, who string) {
 	g := m.together(t.now)
 	for o := range m.spare(t) {
 		r, ok := m.detours.history.of(o.Waypoint, t.server)
 		if !ok || !within(r.goodputAt, t.now, exchangeTrusts) || r.isShunned(t.now) || m.detours.sharesWithDirect(o.Waypoint, t.server) || without(o.Waypoint) {
 			continue
 		}
-		most = max(most, g.left(o.Waypoint, t.server, r.goodput, t.now))
+		if left := g.left(o.Waypoint, t.server, r.goodput, t.now); left > most {
+			most, who = left, o.Waypoint
+		}
 	}
-	return most
+	return most, who
 }
 
 // exchangeable reports whether the subflow is a detour that may be exchanged for another.

@@ -18,8 +18,8 @@ type Explanation struct {
 	Conns []ConnState
 	// Closed lists connections to it that ended recently, the latest first.
 	Closed []ClosedConn
-	// Direct has the measurements of the direct path to it.
-	Direct Known
+	// Direct describes the direct path to it.
+	Direct Outlook
 	// Candidates lists the detours that lead to Server. Those that a new connection would take come first, in the
 	// order in which it would take them.
 	Candidates []Candidate
@@ -43,16 +43,25 @@ type Known struct {
 	Failures int           // recent failures of subflows to the server
 }
 
-// Candidate is a detour that a new connection might take.
-type Candidate struct {
-	Detour
-	// Taken is set if a new connection would take the detour now.
-	Taken bool
+// Outlook tells what a new connection may expect of a path.
+type Outlook struct {
 	Known Known
-	// Wait estimates how long a message over the detour waits for its answer. Zero: unknown. Measured is set if Wait
+	// Wait estimates how long a message over the path waits for its answer. Zero: unknown. Measured is set if Wait
 	// was measured, not guessed from the round trip of the waypoint's session.
 	Wait     time.Duration
 	Measured bool
+	// Expected is the rate that one more bulk connection may expect of the path beside those that run now, in bits of
+	// payload a second. It is zero if a detour adds nothing to the direct path. Expects is set if it is known.
+	Expected float64
+	Expects  bool
+}
+
+// Candidate is a detour that a new connection might take.
+type Candidate struct {
+	Detour
+	Outlook
+	// Taken is set if a new connection would take the detour now.
+	Taken bool
 	// Bottlenecks lists whether the waypoint shares its bottleneck with the direct path, and with other waypoints that
 	// it was compared with.
 	Bottlenecks []Bottleneck
@@ -66,6 +75,9 @@ type Candidate struct {
 
 // Why returns in words why the detour is taken or not.
 func (c *Candidate) Why() string { return c.Reason.of(&c.Detour) }
+
+// Change returns in a short sentence what would change the reason. It is empty if only time does.
+func (c *Candidate) Change() string { return c.Reason.change(&c.Detour) }
 
 // Explain returns the connections to a server, and the detours that a new one would take. If the port is 0, it lists
 // the connections to all ports of the address, and the candidates for that of the newest one, or of the one that ended
@@ -105,7 +117,7 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 	c.subflows = []*subflow{{direct: true, up: true, local: local, remote: x.Server, since: now}}
 	c.short = now.Add(-offersCome) // as if it had waited for offers
 	t := m.turn(c, now)
-	x.Direct = m.detours.known("", x.Server)
+	x.Direct = m.detours.directOutlook(x.Server, now)
 	switch _, ok := m.host.source(c); {
 	case c.excluded:
 		x.Note = "destination is excluded from detours"
@@ -127,11 +139,14 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 			continue
 		}
 		spare := m.detours.candidate(u, x.Server, false, u.spareReason(plan.Capped, lastOf(plan.Open, view.Usable)), now)
-		switch {
-		case now.Before(u.Shunned):
+		switch spare.Reason.Cause {
+		case CandidateLossy:
 			spare.Until = u.Shunned
-		case !u.LastResort:
+		case CandidateLoaded:
 			spare.Until = u.Loaded
+		case CandidateFailed:
+			spare.Until = m.detours.failuresUntil(u.Waypoint, x.Server, now)
+		default:
 		}
 		x.Candidates = append(x.Candidates, spare)
 	}
@@ -178,10 +193,21 @@ func lastOf(open []Choice, usable []Usable) *Usable {
 func (k *detours) candidate(u *Usable, server netip.AddrPort, taken bool, why CandidateReason, now time.Time) Candidate {
 	known := k.known(u.Waypoint, server)
 	known.Failures = u.Failures
+	expected, expects := k.expects(u.Waypoint, server, now)
 	return Candidate{
-		Detour: *u.Detour, Taken: taken, Known: known, Wait: u.Wait, Measured: u.Measured, Claimed: k.claims.Hint(u.Waypoint, now), Reason: why,
-		Bottlenecks: k.sharings.bottlenecks(u.Waypoint, server),
+		Detour: *u.Detour, Outlook: Outlook{known, u.Wait, u.Measured, expected, expects}, Taken: taken, Claimed: k.claims.Hint(u.Waypoint, now),
+		Reason: why, Bottlenecks: k.sharings.bottlenecks(u.Waypoint, server),
 	}
+}
+
+// directOutlook returns what a new connection may expect of the direct path.
+func (k *detours) directOutlook(server netip.AddrPort, now time.Time) Outlook {
+	x := Outlook{Known: k.known("", server)}
+	if r, _ := k.history.of("", server); r.trip > 0 && within(r.at, now, trustsFor) {
+		x.Wait, x.Measured = waits(r.trip, r.lost()), true
+	}
+	x.Expected, x.Expects = k.expects("", server, now)
+	return x
 }
 
 // known returns the measurements through a waypoint, or those of the direct path if the name is empty.
@@ -209,5 +235,8 @@ func (l *lately) add(c *conn, now time.Time) {
 		c.subflows = append(c.subflows, e.subflow)
 	}
 	c.ended, c.attention = nil, nil
+	if c.departures != nil {
+		c.departures.planned = nil
+	}
 	l.conns = append(l.conns, endedConn{c, now})
 }

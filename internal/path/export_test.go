@@ -87,3 +87,12 @@ func (m *Manager) AddSharing(waypoint string, server netip.AddrPort, now time.Ti
 func (m *Manager) Sharing(waypoint string, server netip.AddrPort) (measure.Shares, int) {
 	return m.detours.sharings.of(waypoint, "", server), len(m.detours.sharings)
 }
+
+// LeastTrip returns the shortest round trip of a subflow with these samples.
+func LeastTrip(samples ...Sample) time.Duration {
+	var s senses
+	for i := range samples {
+		s.takeLeast(&samples[i])
+	}
+	return s.minRTT
+}

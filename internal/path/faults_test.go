@@ -21,7 +21,7 @@ func (s *selection) exchanges(long, pause time.Duration) time.Duration {
 		asked := s.now.Add(time.Duration(s.random.IntN(100)) * time.Millisecond)
 		c := s.uses()[s.random.IntN(len(s.uses()))]
 		w := s.paths[c.waypoint]
-		s.sent = asked
+		c.lastSent = asked
 		came := asked.Add(w.trip + w.large)
 		for came.Sub(s.now) > dt {
 			s.step()
@@ -30,6 +30,7 @@ func (s *selection) exchanges(long, pause time.Duration) time.Duration {
 		if c.lastData.Equal(s.now.Add(dt)) {
 			c.lastData, c.lastAnswer = came, came
 			c.acked += 200
+			c.rtt, c.least = w.trip, min(c.least, w.trip)
 			sum, n = sum+came.Sub(asked), n+1
 		}
 		for next := came.Add(pause); s.now.Before(next); {

@@ -54,6 +54,7 @@ func (m *Manager) flee(t turn) bool {
 		return false
 	}
 	t.fled = t.now
+	t.planEnd(s, SubflowReason{Cause: CauseCollapsed, Numbers: &Numbers{Goodput: is, Before: was}})
 	m.giveWay(t, s)
 	t.flights++
 	t.left = &collapse{s.detour.Waypoint, was, is}
@@ -142,7 +143,7 @@ func (t turn) excuseFalls() {
 // refuge returns the most that the connection may expect of a waypoint that it may take and does not use. A waypoint
 // that was not measured counts with the usual goodput.
 func (m *Manager) refuge(t turn) float64 {
-	most := m.mostLeft(t, func(string) bool { return false })
+	most, _ := m.mostLeft(t, func(string) bool { return false })
 	if !m.detours.exploration.may(t.now) {
 		return most
 	}

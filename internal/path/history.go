@@ -13,7 +13,7 @@ import (
 
 // This file remembers what subflows measured, for each waypoint and each network of servers, so that later
 // connections choose better and simultaneous ones share what they learned. The measurements hold for the network that
-// this host is on. On another network they are forgotten.
+// this host is on. On another network they do not count.
 
 const (
 	// mostTrails bounds the number of records.

@@ -34,6 +34,7 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 	if m.samples.corrupted(e) {
 		e.err = errCorrupt
 	}
+	t.endedItself(e)
 	orphan := e.up && e.adrift
 	t.releaseID(e, orphan)
 	t.removals.doubt(e.subflow)
@@ -79,8 +80,33 @@ func (t turn) releaseID(e *ended, orphan bool) {
 	}
 }
 
+// endedItself records why the path of a subflow that ended by itself was left. It may have been about to end for another
+// reason. One that the server had no place for was never used.
+func (t turn) endedItself(e *ended) {
+	why, planned := t.planned(e.subflow)
+	switch {
+	case e.full():
+		return
+	case planned && e.leaving:
+	case e.adrift:
+		why = SubflowReason{Cause: CauseNoAddress}
+	case errors.Is(e.err, errCorrupt) || errors.Is(e.err, errReported):
+		why = SubflowReason{Cause: CauseHarm, Numbers: &Numbers{Err: e.err}}
+	default:
+		why = SubflowReason{Cause: CauseClosed, Numbers: &Numbers{Err: e.err}}
+	}
+	t.departs(e.subflow, true, why, e.since.Add(e.lived))
+}
+
 // giveUp ends subflows that do not work, because of err, and records failures of their detours.
 func (m *Manager) giveUp(t turn, err error, gone ...*subflow) {
+	for _, s := range gone {
+		why := SubflowReason{Cause: CauseStalled, Numbers: &Numbers{Silent: t.now.Sub(s.moved)}}
+		if errors.Is(err, errSilent) {
+			why = SubflowReason{Cause: CauseSilent, Numbers: &Numbers{Silent: s.silent(), Unanswered: int(s.unanswered)}}
+		}
+		t.planEnd(s, why)
+	}
 	t.takeBack(gone...)
 	for _, s := range gone {
 		if s.detour != nil {
@@ -114,7 +140,7 @@ func (m *Manager) recordFault(d *Detour, server netip.AddrPort, f *fault, now ti
 		return
 	}
 	for _, c := range m.conns.to(who.server) {
-		if c.leave(who.covers) {
+		if c.leave(who.covers, SubflowReason{Cause: CauseHarm, Numbers: &Numbers{Err: f.err}}) {
 			m.again = append(m.again, c.token)
 		}
 	}

@@ -11,13 +11,13 @@ func (m *Manager) waypointLeft(v via, now time.Time) {
 	m.detours.leave(v, now)
 	delete(m.detours.sessions.worth, v)
 	delete(m.detours.loads, v)
-	m.replace(func(d *Detour) bool { return d.via() == v }, now)
+	m.replace(func(d *Detour) bool { return d.via() == v }, CauseWithdrawn, now)
 }
 
 // replace marks the subflows over the detours that which selects as leaving.
-func (m *Manager) replace(which func(*Detour) bool, now time.Time) {
+func (m *Manager) replace(which func(*Detour) bool, cause Cause, now time.Time) {
 	for _, c := range m.conns.all() {
-		c.leave(which)
+		c.leave(which, SubflowReason{Cause: cause})
 		if c.leaving() {
 			m.step(m.turn(c, now))
 		}
@@ -25,10 +25,11 @@ func (m *Manager) replace(which func(*Detour) bool, now time.Time) {
 }
 
 // leave marks the subflows over the detours that which selects as leaving. It reports whether there are any.
-func (c *conn) leave(which func(*Detour) bool) (found bool) {
+func (c *conn) leave(which func(*Detour) bool, why SubflowReason) (found bool) {
 	for _, s := range c.subflows {
 		if s.detour != nil && which(s.detour) {
-			s.leaving, found = true, true
+			c.leaveFor(s, why)
+			found = true
 		}
 	}
 	return found

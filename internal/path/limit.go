@@ -153,7 +153,7 @@ func (m *Manager) limit(t turn, s *subflow, is float64) float64 {
 	begins := limit.Rate > 0 && (is == 0 || limit.Rate < is)
 	switch {
 	case limit.closes() && !s.direct && s.isEmptied():
-		s.leaving = true
+		t.leaveFor(s, SubflowReason{Cause: CauseLimited, Numbers: &Numbers{}})
 	case !begins || !s.carried() || s.backup && s.told.times > emptiesTold:
 		s.empties = false
 	case !m.mayCarryWithout(t, s):
@@ -166,8 +166,9 @@ func (m *Manager) limit(t turn, s *subflow, is float64) float64 {
 		return is
 	case s.isEmptied():
 		over, _ := m.detours.spending.over(t.rule, path, t.now)
-		s.leaving = !over && !s.foreign
-		s.empties = s.leaving
+		if s.empties = !over && !s.foreign; s.empties {
+			t.leaveFor(s, SubflowReason{Cause: CauseLimited, Numbers: &Numbers{Limit: limit.Rate}})
+		}
 	default:
 		if t.now.Sub(s.at) >= emptiesProbed {
 			t.out.do(Measure{t.token, s.local, s.remote})

@@ -111,6 +111,7 @@ func (m *Manager) drawToLeave(t turn) (leaves bool) {
 		}
 		if m.views.drawAt(t.token, s.detour.Waypoint, t.now)%m.detours.loads[s.detour.via()].leavesOneIn(t.now) == 0 {
 			s.crowded, t.exchanged = t.now, t.now
+			t.planEnd(s, SubflowReason{Cause: CauseLoaded})
 			t.exchanges++
 			return true
 		}

@@ -70,6 +70,7 @@ func (m *Manager) setLossyAside(t turn) (found bool) {
 			t.carryAgain(instead)
 		}
 		t.setBackup(s, true)
+		t.departsAside(s)
 		found = true
 	}
 	return found
@@ -168,7 +169,8 @@ func (t turn) replaceLossy() {
 func (t turn) leaveLossy() (found bool) {
 	for _, s := range t.subflows {
 		if (s.isLossy() || s.isSpent()) && s.detour != nil && s.up && !s.leaving && t.now.Sub(s.aside.since) >= drains {
-			s.leaving, found = true, true
+			t.leaveFor(s, s.aside.reason())
+			found = true
 		}
 	}
 	return found

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/deadline"
@@ -65,6 +66,9 @@ type Manager struct {
 	unsettled     settlements
 	restrictions  restrictions
 
+	// elsewhere has what was measured on the network that this host was on before, in case it comes back.
+	elsewhere Memory
+
 	out   actions
 	again []Token // connections that need another step
 	woken bool    // a detour became usable, so connections that are short of one look again
@@ -76,6 +80,9 @@ type Manager struct {
 // New returns a Manager without connections and detours.
 func New(cfg Config) *Manager {
 	cfg.Inactivity = cmp.Or(cfg.Inactivity, defaultInactivity)
+	elsewhere := cfg.Memory
+	elsewhere.Trails = slices.Clone(elsewhere.Trails) // they are changed in place
+	cfg.Memory = Memory{}
 	m := &Manager{
 		rules: newRules(&cfg), doors: make(doors),
 		cfg:   cfg,
@@ -99,6 +106,7 @@ func New(cfg Config) *Manager {
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
 		bounds: bounds{paths: make(map[string]*bounded)}, restrictions: make(restrictions), announcements: newAnnouncements(),
+		elsewhere: elsewhere,
 	}
 	for _, d := range m.rules.ports() {
 		m.detours.offer(d, time.Time{})
@@ -134,7 +142,7 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	case DetourWithdrawn:
 		m.detours.drop(ev.ID, now)
 	case DetourMoved:
-		m.replace(func(d *Detour) bool { return d.ID == ev.ID }, now)
+		m.replace(func(d *Detour) bool { return d.ID == ev.ID }, CauseMoved, now)
 	case WaypointReady:
 		m.waypointReady(ev, now)
 	case WaypointLost:
@@ -270,19 +278,23 @@ func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
 	}
 }
 
-// localAddrs handles a change of the host's addresses. What was learned on the previous network is forgotten. Data
+// localAddrs handles a change of the host's addresses. What was measured on the previous network is put aside. Data
 // sent from an address that is gone may be lost.
 func (m *Manager) localAddrs(ev LocalAddrs, now time.Time) {
-	changed, moved := m.host.set(ev, now)
-	if !changed {
+	from := m.host.last
+	change := m.host.set(ev, now)
+	if !change.any {
 		return
 	}
-	if moved {
-		m.detours.moved()
-		m.recall(now)
+	if change.switched {
+		m.detours.switched()
+		m.recallVerdicts(now)
+	}
+	if change.moved {
+		m.move(from, now)
 	}
 	for _, c := range m.conns.all() {
-		if moved {
+		if change.switched || m.host.cameNow(c.local.Addr(), now) {
 			c.direct, c.room, c.ask = retry{}, retry{}, retry{}
 		}
 		for _, s := range c.subflows {
@@ -306,6 +318,7 @@ func (m *Manager) sweep(now time.Time) {
 	}
 	m.swept = now
 	m.detours.forget(now)
+	m.elsewhere.forget(now)
 	m.places.forget(now)
 	m.host.forgetTunnels(m.detours.general)
 	m.unsettled.forget(now)

@@ -97,14 +97,15 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 		m.detours.suspensions.arrivedIntact(s.detour, t.server, t.now)
 	}
 	carried := s.carried()
-	if s.backup && sm.DataSegsIn != s.dataSegments {
+	arrived := sm.DataSegsIn != s.dataSegments
+	received, acked, counts := m.observe(t, s, sm, complete)
+	if s.backup && (arrived || acked != 0) {
 		t.tellDemotion(s)
 	}
-	received, acked, counts := m.observe(t, s, sm, complete)
 	if received != 0 || acked != 0 {
 		m.conns.watch(t.conn, t.now)
 	}
-	t.tellPromotion(s)
+	t.tellPriorityAgain(s)
 	if counts {
 		t.carried += received + acked
 		m.spend(t, s, received+acked)

@@ -13,7 +13,7 @@ import (
 // Memory is the part of a Manager's state that outlives it: measurements on one network, and verdicts about other
 // members' claims.
 type Memory struct {
-	// Addrs are the addresses of this host, without those of tunnels. They identify the network that Trails hold for.
+	// Addrs identify the network that Trails hold for, as LocalAddrs.Network does.
 	Addrs  []netip.Addr
 	Trails []Trail
 	// Verdicts are about other members' claims. They hold on all networks.
@@ -51,18 +51,33 @@ const longestTripKept = time.Minute
 // highestGoodputKept bounds the goodput that is accepted from a file, in bits a second.
 const highestGoodputKept = 1e12
 
-// Memory returns what was measured on the present network, the latest first.
+// Memory returns what was measured on the present network, the latest first. While nothing was, it returns what was
+// measured on the network before.
 func (m *Manager) Memory() Memory {
-	mem := Memory{Addrs: m.host.withoutTunnels(m.host.addrs), Verdicts: m.detours.claims.Verdicts()}
-	for key, r := range m.detours.history {
-		mem.Trails = append(mem.Trails, Trail{
+	mem := Memory{Addrs: m.host.last, Trails: m.detours.history.trails()}
+	if len(mem.Trails) == 0 && len(m.elsewhere.Trails) > 0 {
+		mem = Memory{Addrs: m.elsewhere.Addrs, Trails: slices.Clone(m.elsewhere.Trails)}
+	}
+	mem.Verdicts = slices.Concat(m.elsewhere.Verdicts, m.detours.claims.Verdicts())
+	return mem
+}
+
+// trails returns all records, the latest first.
+func (h history) trails() (list []Trail) {
+	for key, r := range h {
+		list = append(list, Trail{
 			key.waypoint, key.network, r.at, r.trip, r.loss, r.packets, r.shunned, r.times, r.goodput, r.goodputAt, r.kind,
 		})
 	}
-	slices.SortFunc(mem.Trails, func(a, b Trail) int {
+	slices.SortFunc(list, func(a, b Trail) int {
 		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Waypoint, b.Waypoint), a.Network.Addr().Compare(b.Network.Addr()))
 	})
-	return mem
+	return list
+}
+
+// forget drops expired measurements.
+func (mem *Memory) forget(now time.Time) {
+	mem.Trails = slices.DeleteFunc(mem.Trails, func(t Trail) bool { return now.Sub(t.At) > remembersFor })
 }
 
 // steady turns a time from a file into one with now's monotonic clock, so that later changes of the wall clock do not
@@ -74,19 +89,31 @@ func steady(at, now time.Time) time.Time {
 	return now.Add(at.Sub(now))
 }
 
-// recall takes over the verdicts of an earlier Manager and, if this host is on the same network, its measurements.
-func (m *Manager) recall(now time.Time) {
-	memory := m.cfg.Memory
-	m.cfg.Memory = Memory{}
-	m.detours.claims.Recall(memory.Verdicts, now)
-	addrs := slices.Clone(memory.Addrs)
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	if len(addrs) == 0 || !slices.Equal(addrs, m.host.withoutTunnels(m.host.addrs)) {
-		return
+// recallVerdicts takes over the verdicts of an earlier Manager.
+func (m *Manager) recallVerdicts(now time.Time) {
+	m.detours.claims.Recall(m.elsewhere.Verdicts, now)
+	m.elsewhere.Verdicts = nil
+}
+
+// move puts aside what was measured on the network from, and takes up what is known of the network that this host is on
+// now.
+func (m *Manager) move(from []netip.Addr, now time.Time) {
+	left := Memory{Addrs: from, Trails: m.detours.history.trails()}
+	m.detours.moved()
+	if slices.Equal(m.elsewhere.Addrs, m.host.last) {
+		m.detours.history.recall(m.elsewhere.Trails, now)
+		m.elsewhere = Memory{}
 	}
-	for _, t := range memory.Trails {
-		if t.valid(now) && len(m.detours.history) < mostTrails {
-			m.detours.history[trail{t.Waypoint, t.Network}] = record{
+	if len(left.Trails) > 0 {
+		m.elsewhere = left
+	}
+}
+
+// recall takes over what was measured earlier.
+func (h history) recall(list []Trail, now time.Time) {
+	for _, t := range list {
+		if t.valid(now) && len(h) < mostTrails {
+			h[trail{t.Waypoint, t.Network}] = record{
 				at: steady(t.At, now), trip: t.Trip, loss: t.Loss, packets: t.Packets, shunned: steady(t.Shunned, now), times: t.Times,
 				goodput: t.Goodput, goodputAt: steady(t.GoodputAt, now), kind: t.Kind, peak: t.Goodput,
 			}

@@ -388,6 +388,7 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		} else {
 			s.aside.until = m.detours.history.addedNothing(s.waypoint(), t.server, s.aside.why, standsFor, t.now)
 		}
+		t.departsAside(s)
 	}
 	if o.byLine {
 		o.stands = min(2*o.stands, challengeGapMost)

@@ -160,6 +160,8 @@ func (m *Manager) asideAtFirst(t turn, d *Detour, choice Choice) *aside {
 	switch {
 	case choice.Aside:
 		return &aside{cause: lossy, since: t.now, until: choice.Why.shunned, why: Verdict{Loss: choice.Why.loss}}
+	case !choice.Standby && m.expectsMessages(t):
+		return &aside{cause: standsBy, since: t.now}
 	case !choice.Standby && m.beginsBehindLine(t, d):
 		return &aside{cause: behindLine, since: t.now}
 	case !choice.Standby:

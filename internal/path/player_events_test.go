@@ -254,6 +254,13 @@ func (p *player) status() {
 				p.say("\t    %s", s.Why)
 			}
 		}
+		for _, d := range c.Left {
+			is := "became a backup"
+			if d.Ended {
+				is = "ended"
+			}
+			p.say("\t  left %s %s at %v: %s, because %s", d.Kind, d.Waypoint, d.At.Sub(p.start), is, d.Why())
+		}
 	}
 	for _, d := range snap.Detours {
 		p.say("\t%s %s via %s", d.ID, d.Kind, d.Waypoint)
@@ -287,6 +294,9 @@ func (p *player) why(server netip.AddrPort) {
 		line := fmt.Sprintf("\t%s, %v: %s taken: %s", c.Waypoint, c.Kind, is, c.Why())
 		if !c.Until.IsZero() {
 			line += fmt.Sprintf("; for %v", c.Until.Sub(p.now))
+		}
+		if change := c.Change(); change != "" {
+			line += "; " + change
 		}
 		p.say("%s", line)
 	}

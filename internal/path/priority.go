@@ -9,11 +9,11 @@ import (
 // MP_PRIO tells the peer a subflow's priority. It is sent in a segment that is not retransmitted, and nothing shows
 // that it arrived (docs/kernel-behaviour.md). Therefore:
 //
-//   - A demotion is sent again if the peer still sends new data on the subflow after it must have emptied its queue.
+//   - A demotion is sent again if new data still moves on the subflow after the sender must have emptied its queue.
 //     The wait doubles each time, because the peer may have no other path that works.
 //   - Nothing shows that a promotion got lost, because the peer may have nothing to send. It is sent a few times,
 //     until data moves on the subflow, and more often as long as data moves only on other subflows.
-//   - Linux may refuse a change just after the subflow came up. Then the change is sent again.
+//   - Linux may refuse a change just after the subflow came up. So such a change is sent again once the subflow is older.
 
 const (
 	// takesPriority is the age of a subflow from which the kernel surely accepts a change.
@@ -49,35 +49,37 @@ func (t turn) tellPriority(s *subflow) {
 	t.out.do(SetBackup{t.token, s.local, s.remote, s.backup})
 }
 
-// tellAgainAt returns when a promotion is sent again, or zero if it is not.
+// tellAgainAt returns when a priority is sent again whatever arrives, or zero if it is not.
 func (c *conn) tellAgainAt(s *subflow) (at time.Time) {
-	if !s.up || s.backup || s.told.times == 0 || s.told.times >= mostPromotions || s.moved.After(s.told.at) {
+	takes := s.since.Add(takesPriority)
+	switch {
+	case !s.up || s.told.times == 0:
+		return at
+	case s.backup:
+		if s.told.at.Before(takes) {
+			return takes
+		}
+		return at
+	case s.told.times >= mostPromotions || s.moved.After(s.told.at) || s.told.times >= promotions && !c.moved.After(s.told.at):
 		return at
 	}
-	if s.told.times >= promotions && !c.moved.After(s.told.at) {
-		return at
-	}
-	at = s.told.at.Add(takesPriority << (s.told.times - 1))
-	if first := s.since.Add(takesPriority); at.Before(first) {
-		return first
-	}
-	return at
+	return later(takes, s.told.at.Add(takesPriority<<(s.told.times-1)))
 }
 
-// tellPromotions sends the promotions again that are due.
-func (t turn) tellPromotions() {
+// tellAgain sends the priorities again that are due.
+func (t turn) tellAgain() {
 	for _, s := range t.subflows {
-		t.tellPromotion(s)
+		t.tellPriorityAgain(s)
 	}
 }
 
-func (t turn) tellPromotion(s *subflow) {
+func (t turn) tellPriorityAgain(s *subflow) {
 	if at := t.tellAgainAt(s); !at.IsZero() && !t.now.Before(at) {
 		t.tellPriority(s)
 	}
 }
 
-// tellDemotion sends a demotion again if new data arrived on the subflow although another subflow worked.
+// tellDemotion sends a demotion again if new data moved on the subflow although another subflow worked.
 func (t turn) tellDemotion(s *subflow) {
 	wait := min(max(drains, 4*s.minRTT)<<min(max(s.told.times-1, 0), 8), longestDrain)
 	if !s.up || !s.backup || s.told.times == 0 || t.now.Sub(s.told.at) < wait {

@@ -13,7 +13,9 @@ import (
 // from the round trip of the session with the waypoint, and from the least loss that the session's losses prove.
 //
 // Detours are compared roughly, and a random number decides between detours that are about as good, so that many
-// clients do not all take the best one. One connection in exploreEvery explores: once, it takes a detour that was not
+// clients do not all take the best one. Each connection draws the borders between its classes of goodputs and of waits.
+// With fixed borders, two detours that differ by a hundredth but stand on two sides of a border would never be about the
+// same. One connection in exploreEvery explores: once, it takes a detour that was not
 // measured before those that were. If there are several, it takes the one that other members rate best (hearsay.go).
 // Its other detours are those that it would take anyway. explore.go bounds the cost.
 
@@ -34,19 +36,14 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 	if !vs.byWorth {
 		return p
 	}
-	p.Draw = vs.draw(t.token, o.Waypoint)
+	p.Draw, p.Border = vs.draw(t.token, o.Waypoint), vs.border(t.token)
 	r, known := k.history.of(o.Waypoint, t.server)
 	if known && r.isShunned(t.now) {
 		p.Shunned, p.Loss = r.shunned, r.loss
 	}
 	bulk := k.history.expected(t.conn, t.now) == measure.Bulk
 	if bulk {
-		p.Goodput = k.leaves(o.Waypoint, t.server, t.now)
-		p.Gave = p.Goodput > 0
-		switch {
-		case p.Gave && k.sharesWithDirect(o.Waypoint, t.server):
-			p.Goodput = 0 // it adds nothing to the direct path
-		case !p.Gave:
+		if p.Goodput, p.Gave = k.expects(o.Waypoint, t.server, t.now); !p.Gave {
 			p.Goodput = k.usualGoodput(t)
 		}
 	}
@@ -72,6 +69,10 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p Prospect) {
 // explores reports whether a connection takes a detour that was not measured before those that were.
 func (vs *views) explores(token Token) bool { return vs.draw(token, "")%exploreEvery == 0 }
 
+// border returns where the classes of a connection begin, as a part of a class in [0, 1). It is random for each connection.
+// It uses other bits of the random number than explores does.
+func (vs *views) border(token Token) float64 { return float64(vs.draw(token, "")>>32) / (1 << 32) }
+
 // draw returns a random number that is the same for the same connection and waypoint.
 func (vs *views) draw(token Token, waypoint string) uint64 {
 	x := mix(vs.seed ^ mix(uint64(token)))
@@ -93,19 +94,19 @@ func mix(x uint64) uint64 {
 // compared roughly. An unknown wait comes last.
 func (p *Prospect) compare(q *Prospect) int {
 	return cmp.Or(
-		compareFlags(p.Sparing, q.Sparing), cmp.Compare(classOf(q.Goodput), classOf(p.Goodput)), cmp.Compare(p.class(), q.class()),
+		compareFlags(p.Sparing, q.Sparing), cmp.Compare(q.goodputClass(), p.goodputClass()), cmp.Compare(p.waitClass(), q.waitClass()),
 	)
 }
 
-// classOf returns the class of a goodput. Goodputs of one class are about the same.
-func classOf(goodput float64) int {
-	return int(math.Log(goodput+slackGoodput) / math.Log(sameFactor))
-}
+// goodputClass returns the class of the goodput. Goodputs of one class are about the same.
+func (p *Prospect) goodputClass() int { return p.class(p.Goodput + slackGoodput) }
 
-// class returns the class of the wait. Waits of one class are about the same.
-func (p *Prospect) class() int {
+// waitClass returns the class of the wait. Waits of one class are about the same.
+func (p *Prospect) waitClass() int {
 	if p.Wait == 0 {
 		return math.MaxInt
 	}
-	return int(math.Log(float64(p.Wait+sameSlack)) / math.Log(sameFactor))
+	return p.class(float64(p.Wait + sameSlack))
 }
+
+func (p *Prospect) class(x float64) int { return int(math.Log(x)/math.Log(sameFactor) + p.Border) }

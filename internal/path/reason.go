@@ -127,7 +127,7 @@ func (r *round) faster(best *Usable) (c *comparison) {
 	}
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.class() < u.class() && (c == nil || u.Wait < c.otherWait) {
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.waitClass() < u.waitClass() && (c == nil || u.Wait < c.otherWait) {
 			c = &comparison{best.Wait, u.Wait, u.Waypoint, best.Measured && u.Measured}
 		}
 	}
@@ -141,11 +141,26 @@ func (r *round) gives(best *Usable) (g *gain) {
 	}
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && u.Goodput > 0 && classOf(u.Goodput) < classOf(best.Goodput) && (g == nil || u.Goodput > g.otherGoodput) {
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && u.Goodput > 0 && u.goodputClass() < best.goodputClass() && (g == nil || u.Goodput > g.otherGoodput) {
 			g = &gain{best.Goodput, u.Goodput, u.Waypoint}
 		}
 	}
 	return g
+}
+
+// compared returns the comparisons with other waypoints that decided. What the detour gives is not known if it took the
+// place of a collapsed one.
+func (w *Reason) compared() (list []Comparison) {
+	if g := w.gives; g != nil {
+		list = append(list, Comparison{Waypoint: g.other, Goodput: g.goodput, OtherGoodput: g.otherGoodput})
+	}
+	if f := w.faster; f != nil {
+		list = append(list, Comparison{Waypoint: f.other, Wait: f.wait, OtherWait: f.otherWait, Measured: f.measured})
+	}
+	if c := w.instead; c != nil {
+		list = append(list, Comparison{Waypoint: c.waypoint, OtherGoodput: c.is})
+	}
+	return list
 }
 
 // standing returns why a kind of detour of a waypoint was not chosen.
@@ -236,6 +251,28 @@ func (w Reason) of(d *Detour) string {
 	return strings.Join(parts, "; ")
 }
 
+// change returns in words what would change the choice of a detour.
+func (w *Reason) change(d *Detour) string {
+	switch {
+	case d.Kind.own():
+		return "it is left if it fails"
+	case w.wanted:
+		return "dcol use --reset compares it with the others"
+	case w.explored:
+		return "once measured, it is compared with the others"
+	case w.gives != nil:
+		return fmt.Sprintf("at less than %s, %s comes first", inMbit(w.gives.otherGoodput), w.gives.other)
+	case w.faster != nil:
+		return fmt.Sprintf("at more than %v, %s comes first", inMS(w.faster.otherWait), w.faster.other)
+	case !w.shunned.IsZero():
+		return "any other detour comes first"
+	case w.failing != "":
+		return fmt.Sprintf("%s is compared with it again when its failures are forgotten", w.failing)
+	default:
+		return "others come first if it fails or loses packets, or if its waypoint is loaded"
+	}
+}
+
 // Verdict is the reason why a subflow is set aside: its numbers, beside those of the subflow that carries instead.
 type Verdict struct {
 	// Waypoint is the waypoint of the other subflow. It is empty for the direct path.
@@ -259,20 +296,15 @@ func (v *Verdict) isBurden() bool { return v.Missed > 0 || v.Held > 0 }
 
 // of returns the reason as text for a subflow.
 func (a *aside) of() string {
-	other := "the direct path"
-	if a.why.Waypoint != "" {
-		other = "the path through " + a.why.Waypoint
-	}
+	other := pathWords(a.why.Waypoint)
 	take, otherTakes := waitWithLoss(a.why.Wait, a.why.Loss), waitWithLoss(a.why.OtherWait, a.why.OtherLoss)
 	switch {
 	case a.cause == yieldsPlace:
 		return fmt.Sprintf("gives its place to %s", a.why.Waypoint)
 	case a.cause == behindLine:
 		return "stands by: this host's own line was the bottleneck lately, so it would add nothing"
-	case (a.cause == addsNothing || a.cause == addedNothing) && a.why.Held > 0:
-		return fmt.Sprintf("stands by: %d KB that had arrived on other paths waited for it, and it carried %d KB", a.why.Held/1000, a.why.Carried/1000)
-	case (a.cause == addsNothing || a.cause == addedNothing) && a.why.Missed > 0:
-		return fmt.Sprintf("stands by: the other paths could have carried %d KB while they waited for it, and it carried %d KB", a.why.Missed/1000, a.why.Carried/1000)
+	case (a.cause == addsNothing || a.cause == addedNothing) && a.why.isBurden():
+		return "stands by: " + burdenWords(a.why.Missed, a.why.Held, a.why.Carried)
 	case a.cause == addsNothing && a.why.With == 0:
 		return "stands by for a moment, to find out what the connection gets without it"
 	case a.cause == addsNothing && a.why.Line:
@@ -283,6 +315,8 @@ func (a *aside) of() string {
 		return fmt.Sprintf("stands by: bulk traffic got %s without it, %s with it", inMbit(a.why.Without), inMbit(a.why.With))
 	case a.cause == spent:
 		return "stands by: this month's budget of bytes through it is used up"
+	case a.cause == standsBy && a.why.OtherWait == 0:
+		return "stands by: messages are likely on this connection, and begin on the direct path"
 	case a.cause == standsBy && isQuicker(a.why.Wait, a.why.OtherWait):
 		return fmt.Sprintf("stands by: messages take %s over it, %s over %s; it carries them soon if that lasts", take, otherTakes, other)
 	case a.cause == standsBy && a.why.Wait < a.why.OtherWait:

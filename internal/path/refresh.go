@@ -85,9 +85,18 @@ func (t turn) keepKnown(s *subflow) {
 func (t turn) refresh() {
 	for _, s := range t.subflows {
 		if t.toRefresh(s) {
-			s.leaving = true
+			t.leaveFor(s, t.refreshReason(s))
 		}
 	}
+}
+
+// refreshReason returns why a subflow is replaced.
+func (t turn) refreshReason(s *subflow) SubflowReason {
+	why := SubflowReason{Cause: CauseRefreshed}
+	if s.pace.throttled(t.now) {
+		why.Numbers = &Numbers{Goodput: 8 * s.pace.rate, Before: 8 * s.pace.best}
+	}
+	return why
 }
 
 // toRefresh reports whether a subflow is to be replaced.

@@ -120,10 +120,12 @@ func (t turn) announcingRemoval() bool {
 	})
 }
 
-// takeBack ends subflows and tells the peer by REMOVE_ADDR. It ends all of them before the first REMOVE_ADDR is sent,
-// because the kernel could send one on a subflow that is about to end.
+// takeBack ends subflows, for the reasons that were recorded, and tells the peer by REMOVE_ADDR. It ends all of them
+// before the first REMOVE_ADDR is sent, because the kernel could send one on a subflow that is about to end.
 func (t turn) takeBack(gone ...*subflow) {
 	for _, s := range gone {
+		why, _ := t.planned(s)
+		t.departs(s, true, why, t.now)
 		t.out.do(DestroySubflow{Token: t.token, Local: s.local, Remote: s.remote, Orphan: !t.host.hasSource(s)})
 		t.remove(s)
 		t.removals.doubt(s)
@@ -138,9 +140,14 @@ func (t turn) takeBack(gone ...*subflow) {
 
 // dropOrphans removes subflows whose local address is gone, once a REMOVE_ADDR can be sent.
 func (t turn) dropOrphans() {
-	if t.canAnnounceRemoval() {
-		t.takeBack(t.where(func(s *subflow) bool { return !t.host.hasSource(s) })...)
+	if !t.canAnnounceRemoval() {
+		return
 	}
+	orphans := t.where(func(s *subflow) bool { return !t.host.hasSource(s) })
+	for _, s := range orphans {
+		t.planEnd(s, SubflowReason{Cause: CauseNoAddress})
+	}
+	t.takeBack(orphans...)
 }
 
 // sendRemoveAddr sends one of the outstanding REMOVE_ADDRs, if that is possible.

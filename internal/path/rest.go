@@ -195,6 +195,16 @@ func (k *detours) countFailures(server netip.AddrPort, now time.Time) map[string
 	return k.counts
 }
 
+// failuresUntil returns the time at which a waypoint's recent failures towards server are forgotten.
+func (k *detours) failuresUntil(waypoint string, server netip.AddrPort, now time.Time) (until time.Time) {
+	for o := range k.leading(server) {
+		if r := k.failures.of(o.ID, server); o.Waypoint == waypoint && r.failures > 0 && !r.over(now) {
+			until = later(until, r.at.Add(longestBackoff))
+		}
+	}
+	return until
+}
+
 // serverRefused handles a waypoint's refusal to forward to a server. No detour of the waypoint is tried for that
 // server until the waypoint was asked again. It reports whether a detour that rested because of this server is usable
 // for others.
@@ -217,11 +227,15 @@ func (k *detours) waypointLost(v via, now time.Time) {
 	}
 }
 
-// moved forgets what was learned on another network.
-func (k *detours) moved() {
+// switched forgives the failures that a network may have caused which this host has left, or the lack of one.
+func (k *detours) switched() {
 	clear(k.failures)
 	k.trials.restart()
 	k.suspensions.forgiveSilence()
+}
+
+// moved forgets what was measured on another network.
+func (k *detours) moved() {
 	clear(k.history)
 	k.sessions, k.line = newSessions(), line{}
 	clear(k.loads)

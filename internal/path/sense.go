@@ -16,8 +16,8 @@ const watchFor = 5 * time.Second
 
 // senses keeps what the samples of one subflow showed.
 type senses struct {
-	at                  time.Time // time of the last sample
-	minRTT              time.Duration
+	at                  time.Time     // time of the last sample
+	minRTT              time.Duration // shortest ever
 	rtt                 time.Duration // smoothed, of data that this host sent
 	segments            uint64        // received, pure acknowledgements included
 	dataSegments        uint64
@@ -112,9 +112,7 @@ const (
 // take adds one sample. received and acked are the payload since the last one. closely is set if the sample may be one
 // of a series of close ones.
 func (s *senses) take(sm *Sample, now time.Time, received, acked uint64, closely bool) {
-	if s.minRTT == 0 {
-		s.minRTT = sm.joinTrip()
-	}
+	s.takeLeast(sm)
 	if !closely || s.at.IsZero() || now.Sub(s.at) > closeGap {
 		s.habits = nil
 	} else {
@@ -136,16 +134,44 @@ func (s *senses) take(sm *Sample, now time.Time, received, acked uint64, closely
 	}
 }
 
+// takeLeast records the shortest round trip. The join may have met a queue, so later samples lower it. They do not raise it,
+// although the kernel forgets a round trip after five minutes: a queue that lasts longer would seem to be part of the path.
+func (s *senses) takeLeast(sm *Sample) {
+	switch {
+	case s.minRTT == 0:
+		s.minRTT = sm.joinTrip()
+	case sm.MinRTT > 0:
+		s.minRTT = min(s.minRTT, sm.MinRTT)
+	}
+}
+
 // synAgain is the time after which a SYN without an answer is sent again (RFC 6298, section 2).
 const synAgain = time.Second
 
-// joinTrip returns the round trip of the join, when there was no queue. If the SYN was sent again, Linux may measure from
-// the first one on, and the waits for an answer do not count.
+// joinTrip returns the round trip of the join. If the SYN was sent again, Linux may measure from the first one on, and the
+// waits for an answer do not count.
 func (sm *Sample) joinTrip() time.Duration {
 	if sm.Retransmitted == 0 {
 		return sm.MinRTT
 	}
 	return sm.MinRTT % synAgain
+}
+
+// probeLost is the time after which a probe or its answer counts as lost. The next probe leaves a second after the first, and
+// an answer does not tell which of them it answers.
+const probeLost = 900 * time.Millisecond
+
+// timeProbe takes the round trip of an idle subflow whose probe was just answered. It left when the subflow was suspected,
+// because the subflow had been silent for longer than a second. Answers on other subflows are not taken: they may belong to
+// data, or to a later probe. The kernel tells how long ago the answer came, so the time between samples adds no error.
+func (s *subflow) timeProbe(q *suspicion) {
+	took, probed := s.lastAnswer().Sub(q.since), s.at.Sub(q.since)
+	if s.habits == nil || !q.unheard || s.segments != q.segments+1 || took <= 0 || took >= probeLost ||
+		min(s.habits.step.asked, s.habits.step.heard) < probed+probeLost {
+		return
+	}
+	s.habits.trip.TakeProbe(s.at, took)
+	s.minRTT = s.habits.trip.Base()
 }
 
 // setsOut reports whether this host recently sent data and waits for an answer.

@@ -72,7 +72,7 @@ const (
 	// closeUnanswered is the number of unanswered probes after which a detour is given up.
 	closeUnanswered = 4
 	// unheardFor is the time without anything heard after which an idle detour is probed. A connection relies on it to
-	// be there when the busy path dies.
+	// be there when the busy path dies. The answer also tells its round trip (sense.go).
 	unheardFor = 4 * time.Second
 	// unheardUnanswered is the number of unanswered probes after which an idle detour is given up. At 5 % loss in each
 	// direction that many stay unanswered once in a million.
@@ -199,6 +199,7 @@ func (t turn) lookAt(s *subflow) {
 // unsuspect ends a suspicion that was wrong.
 func (t turn) unsuspect(s *subflow) {
 	q := s.doubt()
+	s.timeProbe(q)
 	t.out.do(Probe{t.token, s.local, s.remote, false, s.backup})
 	if q.demoted && !s.setAside() && !s.standby {
 		t.setBackup(s, false)

@@ -36,6 +36,8 @@ type ConnState struct {
 	Subflows []SubflowState
 	// Tried lists the waypoints that the connection tried out, with the results, the earliest first.
 	Tried []Tryout
+	// Left lists the last paths that the connection left, the earliest first.
+	Left []Departure
 }
 
 const directWord = "direct"
@@ -51,8 +53,10 @@ type SubflowState struct {
 	Since         time.Time
 	// SendRate and ReceiveRate are in bits of payload a second, between the last two complete samples.
 	SendRate, ReceiveRate float64
-	// Why is the reason for choosing this detour or for setting it aside. It may be empty.
-	Why string
+	// Why is the reason for choosing this detour or for setting it aside. It may be empty. Reason is the same for
+	// programs.
+	Why    string
+	Reason SubflowReason
 }
 
 // DetourState describes one detour on offer.
@@ -101,7 +105,7 @@ func (m *Manager) snapshot(conns []*conn, now time.Time) Snapshot {
 }
 
 func (m *Manager) connState(c *conn, now time.Time) ConnState {
-	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Rule: c.rule.Name, Traffic: c.kind.String(), Note: m.note(m.turn(c, now)), Subflows: make([]SubflowState, 0, len(c.subflows))}
+	cs := ConnState{Token: c.token, Local: c.local, Remote: c.remote, Since: c.since, Rule: c.rule.Name, Traffic: c.kind.String(), Note: m.note(m.turn(c, now)), Subflows: make([]SubflowState, 0, len(c.subflows)), Left: c.leftPaths()}
 	for _, s := range c.subflows {
 		st := s.state()
 		if _, mesh := c.rule.Policy.(Mesh); mesh && s.direct && s.local.Addr() != c.local.Addr() && m.detours.uplinkOf(s) != "" {
@@ -109,6 +113,7 @@ func (m *Manager) connState(c *conn, now time.Time) ConnState {
 		}
 		if limit := m.detours.spending.limitOf(c.rule, m.detours.pathName(s), now); limit.On {
 			st.Why = strings.TrimPrefix(st.Why+"; limited to "+inMbit(limit.Rate)+" by its policy", "; ")
+			st.Reason.limitedTo(limit.Rate)
 		}
 		cs.Subflows = append(cs.Subflows, st)
 	}
@@ -170,7 +175,7 @@ func (s *subflow) state() SubflowState {
 	st.SendRate, st.ReceiveRate = float64(s.flow.out), float64(s.flow.in)
 	switch {
 	case s.direct && s.standby:
-		st.Kind, st.Why = directWord, "a backup: another path comes first"
+		st.Kind, st.Why, st.Reason.Cause = directWord, "a backup: another path comes first", CauseStandby
 	case s.direct:
 		st.Kind = directWord
 	case s.detour != nil:
@@ -180,22 +185,24 @@ func (s *subflow) state() SubflowState {
 		}
 		switch {
 		case s.doubts().demoted:
-			st.Why = "a backup for now: nothing comes through it while others are busy"
+			st.Why, st.Reason.Cause = "a backup for now: nothing comes through it while others are busy", CauseDoubted
 		case s.setAside():
 		case s.standby:
-			st.Why = "a backup: another path comes first"
+			st.Why, st.Reason.Cause = "a backup: another path comes first", CauseStandby
 		case s.why != nil:
-			st.Why = s.why.of(s.detour)
+			st.Why, st.Reason = s.why.of(s.detour), SubflowReason{Cause: CauseChosen, Chosen: s.why}
 		}
 	}
 	if s.setAside() {
-		st.Why = s.aside.of()
+		st.Why, st.Reason = s.aside.of(), s.aside.reason()
 	}
 	if s.habits != nil && s.habits.bound > 0 {
 		st.Why = strings.TrimPrefix(st.Why+"; bounded to "+inMbit(s.habits.bound)+", because messages wait in its queue", "; ")
+		st.Reason.limitedTo(s.habits.bound)
 	}
 	if s.isMute() {
 		st.Why = "nothing has come over it since " + s.suspicion.mute.Format(time.TimeOnly) + ", though other paths are busy; it does not answer probes"
+		st.Reason = SubflowReason{Cause: CauseSilent, Numbers: &Numbers{Silent: s.at.Sub(s.suspicion.mute)}}
 	}
 	switch {
 	case !s.up:

@@ -122,6 +122,7 @@ func (m *Manager) keepBudgets(t turn) {
 			s.aside.cause, s.aside.since = spent, t.now
 			if !s.backup {
 				t.setBackup(s, true)
+				t.departsAside(s)
 			}
 		case !over && s.isSpent() && !t.open():
 			s.aside.cause = notAside // the subflow still waits for the server's first data

@@ -58,6 +58,9 @@ func TestBudgetIsUsedUp(t *testing.T) {
 	if why := s.why(taken); why != "stands by: this month's budget of bytes through it is used up" {
 		t.Errorf("why: %q", why)
 	}
+	if d := left(s.m, s.token, taken, s.now); d.Ended || d.Reason.Cause != path.CauseBudget {
+		t.Errorf("left: %+v", d)
+	}
 	s.connect()
 	s.bulk(10 * time.Second)
 	s.want("the next connection")
@@ -110,6 +113,17 @@ func TestBudgetOfWaypoint(t *testing.T) {
 	}
 	if !slices.Equal(levels, []budget.Level{budget.Spent, budget.Free}) {
 		t.Errorf("bob and carol: %v", levels)
+	}
+}
+
+// Only detours count. A connection to a converter at a waypoint's own address has a direct path, too.
+func TestBudgetCountsDetoursOnly(t *testing.T) {
+	s := limited(t, budget.Limits{Total: 50 * megabyte})
+	s.tell(path.WaypointAddrs{Waypoint: "bob", Addrs: []netip.Addr{ip("web")}})
+	s.connect()
+	s.bulk(20 * time.Second)
+	if used := s.m.Used()["2026-01"]; s.over("").data < 10000 || used.Total != 0 {
+		t.Errorf("the direct path carried %d segments, and %d bytes of the budget are used", s.over("").data, used.Total)
 	}
 }
 

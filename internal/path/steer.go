@@ -33,7 +33,7 @@ func (s *Steering) wants(waypoint string) bool { return slices.Contains(s.Use, w
 func (m *Manager) steered(ev Steered, now time.Time) {
 	m.detours.steering = ev.Steering
 	for _, c := range m.conns.all() {
-		c.leave(func(d *Detour) bool { return !ev.Steering.Allows(d.Waypoint) })
+		c.leave(func(d *Detour) bool { return !ev.Steering.Allows(d.Waypoint) }, SubflowReason{Cause: CauseUnwanted})
 		m.step(m.turn(c, now))
 	}
 }

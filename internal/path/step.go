@@ -21,7 +21,7 @@ func (m *Manager) step(t turn) {
 		m.arrange(t)
 		m.keepBudgets(t)
 		t.keepCarrying()
-		t.tellPromotions()
+		t.tellAgain()
 		if !t.closing() {
 			t.dropOrphans()
 			t.replaceLossy()

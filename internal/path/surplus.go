@@ -31,7 +31,7 @@ func (m *Manager) endSurplus(t turn) {
 		case !over && !s.leaving:
 			t.carryAgain(s) // the operator raised the number again, or another detour has ended
 		case !s.leaving && s.isDrained(t.now.Sub(s.told.at), longestDrain) && t.handOver(s, t.surelyWorks):
-			s.leaving = true
+			t.leaveFor(s, s.aside.reason())
 		}
 		return
 	}
@@ -54,7 +54,9 @@ func (m *Manager) endSurplus(t turn) {
 		s.aside = &aside{}
 	}
 	s.aside.cause, s.aside.since = surplus, t.now
-	s.leaving = s.isDrained(t.now.Sub(s.told.at), longestDrain)
+	if s.isDrained(t.now.Sub(s.told.at), longestDrain) {
+		t.leaveFor(s, s.aside.reason())
+	}
 }
 
 // useless compares two detours. The less useful one is greater: the backup, the one that carries less, the one over

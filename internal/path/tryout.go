@@ -223,9 +223,11 @@ func (t turn) presses(s *subflow) bool {
 	return s.up && !s.backup && s.measuredAt(t.now) && (s.habits.steady.Pressed() || s.pressed(t.now))
 }
 
-// yield makes a detour give its place to a waypoint.
-func (t turn) yield(s *subflow, to string) {
-	t.putAside(s, yieldsPlace, Verdict{Waypoint: to})
+// yield makes a detour give its place to a waypoint, after a comparison with it. with has what the connections got with
+// and without the detour, or is nil.
+func (t turn) yield(s *subflow, to Comparison, with *Numbers) {
+	t.putAside(s, yieldsPlace, Verdict{Waypoint: to.Waypoint})
+	t.planEnd(s, SubflowReason{Cause: CauseYields, Other: &to, Numbers: with})
 }
 
 // makeRoom ends a detour that gives its place once its queue has drained. It ends one at a time, so that the other
@@ -304,12 +306,12 @@ func (m *Manager) screen(t turn) bool {
 		if more {
 			tr.screened++
 			m.detours.history.retries(unmeasured[0], t.server, t.now)
-			t.yield(s.subflow, unmeasured[0])
+			t.yield(s.subflow, Comparison{Waypoint: unmeasured[0], Goodput: s.rate}, nil)
 			return true
 		}
 		if best, goodput := m.bestTried(t); goodput >= tryoutGain*s.rate && goodput > 0 && tr.returned < returnsMost {
 			tr.returned++
-			t.yield(s.subflow, best)
+			t.yield(s.subflow, Comparison{Waypoint: best, Goodput: s.rate, OtherGoodput: goodput}, nil)
 			return true
 		}
 	}

@@ -229,7 +229,17 @@ func (m *Manager) divide(t turn) {
 		m.gather(t)
 		return
 	}
+	if m.expectsMessages(t) && !t.attention.traffic.MovedMuch() {
+		return // its detours stand by since they began
+	}
 	t.carryAgainWhere(func(s *subflow) bool { return s.isAside(standsBy) })
+}
+
+// expectsMessages reports whether a connection, whose kind of traffic is not known yet, is likely to have messages, by what the
+// operator said or by earlier connections to the network of servers. Then its detours begin as backups. Those with a shorter
+// round trip carry as soon as the first data has moved (gather).
+func (m *Manager) expectsMessages(t turn) bool {
+	return m.cfg.ByWorth && !t.adopted && m.detours.history.expected(t.conn, t.now) == measure.Messages
 }
 
 // carryAgain ends that a subflow is set aside.
@@ -271,20 +281,36 @@ func (m *Manager) gather(t turn) {
 		if a.carrier != nil {
 			a.changes++
 		}
+		m.messagesLeave(t, a.carrier, best)
 		a.carrier, a.took = best, m.wait(t, best)
 	}
 	for _, s := range t.subflows {
 		if s == best || !t.ours(s) || !s.stayed(t.now) || s.backup && !s.isAside(standsBy) || t.now.Sub(s.since) < takesPriority {
 			continue
 		}
-		why := Verdict{
-			Waypoint: best.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, best), Loss: m.loss(t, s), OtherLoss: m.loss(t, best),
-		}
+		why := m.beside(t, s, best)
 		if s.backup {
 			s.aside.why = why
 			continue
 		}
 		t.putAside(s, standsBy, why)
+	}
+}
+
+// messagesLeave records that messages left the path of the subflow from, which works, for a better one.
+func (m *Manager) messagesLeave(t turn, from, best *subflow) {
+	if from == nil || from.backup || !slices.Contains(t.subflows, from) {
+		return
+	}
+	if why := m.beside(t, from, best); why.Wait > why.OtherWait {
+		t.departs(from, false, SubflowReason{Cause: CauseSlower, Other: why.byWait()}, t.now)
+	}
+}
+
+// beside returns the numbers by which s is compared with the subflow that carries the messages.
+func (m *Manager) beside(t turn, s, carrier *subflow) Verdict {
+	return Verdict{
+		Waypoint: carrier.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, carrier), Loss: m.loss(t, s), OtherLoss: m.loss(t, carrier),
 	}
 }
 

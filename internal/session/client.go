@@ -187,7 +187,7 @@ func (c *Client) hears(h wire.Hello) {
 	c.mu.Lock()
 	same := slices.Equal(c.state.Offers, h.Offers) && c.state.Lease == h.Lease && c.state.Closed.equal(closedOf(h, now))
 	load := loadOf(h, now)
-	sameLoad := c.state.Load == load
+	sameLoad := c.state.Load.equal(load)
 	began := c.state.Load.Until.Before(now) != load.Until.Before(now)
 	c.mu.Unlock()
 	if !same {

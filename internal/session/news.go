@@ -59,12 +59,18 @@ type Load struct {
 	Gives float64
 }
 
-// loadOf returns the load in a greeting. Its time has no monotonic part, so that loads can be compared with ==.
+// loadOf returns the load in a greeting that has just arrived. Its end is a time of now's monotonic clock.
 func loadOf(h wire.Hello, now time.Time) Load {
-	if h.LoadedFor == 0 {
-		return Load{Gives: float64(h.LoadedGives)}
+	load := Load{Gives: float64(h.LoadedGives)}
+	if h.LoadedFor > 0 {
+		load.Until = now.Add(min(h.LoadedFor, longestLoaded))
 	}
-	return Load{now.Add(min(h.LoadedFor, longestLoaded)).Round(time.Second), float64(h.LoadedGives)}
+	return load
+}
+
+// equal reports whether two loads are the same. Until differs by the time that their greetings took.
+func (l Load) equal(o Load) bool {
+	return l.Gives == o.Gives && l.Until.Sub(o.Until).Abs() < time.Second
 }
 
 // news wakes all waiting goroutines whenever it is told of a change.
@@ -121,7 +127,7 @@ func (s *service) hello(l *line) wire.Hello {
 	load := s.handler.Load()
 	h.LoadedGives = uint64(max(load.Gives, 0))
 	if left := time.Until(load.Until); left > 0 {
-		h.LoadedFor = wire.Span(left)
+		h.LoadedFor = wire.Span(wire.Spread(left, load.Until, l.member.Name))
 	}
 	return h
 }

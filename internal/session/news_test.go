@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -105,8 +106,22 @@ func TestLoadedIsTold(t *testing.T) {
 	g.load(Load{Until: time.Now().Add(30 * time.Second), Gives: 2e6})
 	began = time.Now()
 	w.Tell()
-	if load := next(); load.Until.Before(began.Add(20*time.Second)) || load.Until.After(time.Now().Add(31*time.Second)) || load.Gives != 2e6 {
+	if load := next(); load.Until.Before(began.Add(22*time.Second)) || load.Until.After(time.Now().Add(38*time.Second)) || load.Gives != 2e6 {
 		t.Errorf("loaded for 30 s, and 2 Mbit/s for one more, taken for %v and %v", load.Until.Sub(began), load.Gives)
+	}
+	var least, most time.Duration
+	for n := range 8 { // it would be told of each with the same time, were they not spread
+		g.load(Load{Until: time.Now().Add(20 * time.Second), Gives: float64(n + 1)})
+		began = time.Now()
+		w.Tell()
+		lasts := next().Until.Sub(began)
+		if n == 0 {
+			least, most = lasts, lasts
+		}
+		least, most = min(least, lasts), max(most, lasts)
+	}
+	if most-least < 500*time.Millisecond {
+		t.Errorf("the ends of eight loads of 20 s are told as %v to %v", least, most)
 	}
 	if s := m.State(); s.Sessions != 1 || !s.Usable() || len(m.changes) > 0 {
 		t.Errorf("another change than of the load: %+v, %d changes", s, len(m.changes))
@@ -122,6 +137,34 @@ func TestLoadedIsTold(t *testing.T) {
 		t.Errorf("loaded until a second ago, taken for %+v", load)
 	}
 	m.mustMap("203.0.113.5:443")
+}
+
+// The end of a load is compared by the monotonic clock, so that a change of the wall clock does not move it. A repeated
+// greeting reports the same load.
+func TestLoadEndsByTheMonotonicClock(t *testing.T) {
+	now := time.Now()
+	h := wire.Hello{LoadedFor: 20 * time.Second, LoadedGives: 5}
+	load := loadOf(h, now)
+	if !strings.Contains(load.Until.String(), " m=") || load.Until.Sub(now) != h.LoadedFor {
+		t.Errorf("it ends at %v", load.Until)
+	}
+	for _, c := range []struct {
+		h     wire.Hello
+		after time.Duration
+		same  bool
+	}{
+		{wire.Hello{LoadedFor: 10 * time.Second, LoadedGives: 5}, 10*time.Second + 300*time.Millisecond, true},
+		{wire.Hello{LoadedFor: 20 * time.Second, LoadedGives: 5}, 10 * time.Second, false},
+		{wire.Hello{LoadedFor: 20 * time.Second, LoadedGives: 6}, 0, false},
+		{wire.Hello{LoadedGives: 5}, 0, false},
+	} {
+		if other := loadOf(c.h, now.Add(c.after)); load.equal(other) != c.same || other.equal(load) != c.same {
+			t.Errorf("%+v after %v: the same: %v", c.h, c.after, !c.same)
+		}
+	}
+	if !(Load{}).equal(loadOf(wire.Hello{}, now)) {
+		t.Error("two waypoints without load differ")
+	}
 }
 
 // A request tells the waypoint whether the client has another waypoint.

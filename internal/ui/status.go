@@ -88,8 +88,9 @@ func (p *printer) connections(u *api.Using, isMember bool, now time.Time) {
 	p.connectionTables(u.Connections, p.details, now)
 }
 
-// connectionTables writes connections. If tried is set, it also writes the waypoints that they tried.
-func (p *printer) connectionTables(list []api.Connection, tried bool, now time.Time) {
+// connectionTables writes connections. If past is set, it also writes the waypoints that they tried, and the paths that they
+// left.
+func (p *printer) connectionTables(list []api.Connection, past bool, now time.Time) {
 	p.linef("Connections")
 	more := 0
 	if !p.details && len(list) > mostConnections {
@@ -109,8 +110,9 @@ func (p *printer) connectionTables(list []api.Connection, tried bool, now time.T
 			p.linef("    from %v, token %s, traffic: %s", c.Local, c.Token, cmp.Or(c.Traffic, "not known yet"))
 		}
 		p.subflows(c.Subflows, now)
-		if tried {
+		if past {
 			p.tried(c.Tried, now)
+			p.left(c.Left, now)
 		}
 	}
 	if more > 0 {

@@ -207,6 +207,8 @@ func compare(t *testing.T, file, now string) {
 	}
 }
 
+func bps(rate float64) *float64 { return &rate }
+
 func TestWhy(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
 	at, ago := netip.MustParseAddrPort, func(d time.Duration) time.Time { return now.Add(-d) }
@@ -216,10 +218,10 @@ func TestWhy(t *testing.T) {
 	full := api.Why{
 		Server: server, Connections: []api.Connection{conn},
 		Closed: []api.ClosedConnection{{Connection: conn, Ended: ago(5 * time.Second)}},
-		Direct: api.Measured{At: ago(time.Minute), MinRTT: 29.5, Loss: 0.012},
+		Direct: api.Outlook{Measured: api.Measured{At: ago(time.Minute), MinRTT: 29.5, Loss: 0.012, Goodput: 9e6}, Wait: 56.8, Expected: bps(9e6)},
 		Candidates: []api.Candidate{
-			{Waypoint: "bob", Kind: "in-band", Taken: true, Untried: true, Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}, Wait: 24.1, Why: bob.Why, Claimed: &api.Claimed{Members: 3, Proven: true, Loss: "below 0.5 %", Goodput: "16 to 64 Mbit/s", Wrong: 1}, Bottlenecks: []api.Bottleneck{{Relation: "shared", Pairs: 4, Lost: 0.96, Least: 0.88, Most: 1.04}, {With: "carol", Relation: "unknown", Pairs: 1}}},
-			{Waypoint: "carol", Kind: "wireguard", Wait: 40, Guessed: true, Why: "a spare: others come first", Claimed: &api.Claimed{Wrong: 2}, Bottlenecks: []api.Bottleneck{{Relation: "apart", Pairs: 5, Lost: 0.02, Least: -0.1, Most: 0.14}}},
+			{Waypoint: "bob", Kind: "in-band", Taken: true, Untried: true, Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}, Wait: 24.1, Expected: bps(8.7e6), Why: bob.Why + "; bulk traffic got 8.7 Mbit/s through bob, 3.8 Mbit/s through carol", Change: "at less than 3.8 Mbit/s, carol comes first", Claimed: &api.Claimed{Members: 3, Proven: true, Loss: "below 0.5 %", Goodput: "16 to 64 Mbit/s", Wrong: 1}, Bottlenecks: []api.Bottleneck{{Relation: "shared", Pairs: 4, Lost: 0.96, Least: 0.88, Most: 1.04}, {With: "carol", Relation: "unknown", Pairs: 1}}},
+			{Waypoint: "carol", Kind: "wireguard", Wait: 40, Guessed: true, Why: "a spare: others come first", Change: "it is taken when the other detour through carol fails", Claimed: &api.Claimed{Wrong: 2}, Bottlenecks: []api.Bottleneck{{Relation: "apart", Pairs: 5, Lost: 0.02, Least: -0.1, Most: 0.14}}},
 			{Waypoint: "dave", Kind: "in-band", Why: "in-band does not get through on this path since 11:50 (no answer)", Until: now.Add(4 * time.Minute), Claimed: &api.Claimed{Members: 1, Loss: "2 to 5 %"}, Bottlenecks: []api.Bottleneck{{Relation: "unknown", Pairs: 3, Lost: 0.5, Least: -0.2, Most: 1.2}}},
 		},
 	}
@@ -227,11 +229,16 @@ func TestWhy(t *testing.T) {
 		{Waypoint: "carol", At: ago(9 * time.Second), Verdict: "measured", Why: "carried 2.0 Mbit/s while it was tried"},
 		{Waypoint: "dave", At: ago(3 * time.Second), Verdict: "lost", Why: "took the place of bob for a while: 5.0 Mbit/s with it, 6.0 Mbit/s before; it stays only with 10 % more"},
 	}
+	full.Connections[0].Left = []api.Left{
+		{Kind: "in-band", Waypoint: "erin", At: ago(6 * time.Second), Ended: true, Why: "its rate fell from 18.2 Mbit/s to 0.9 Mbit/s"},
+		{Kind: "direct", At: ago(2 * time.Second), Why: "it lost 5.2 % of the packets, the path through bob 0.1 %"},
+	}
+	full.Closed[0].Left = full.Connections[0].Left[:1]
 	for i, addr := range []string{"192.0.2.8", "192.0.2.88"} { // a waypoint with two addresses
 		full.Candidates = append(full.Candidates, api.Candidate{
 			Waypoint: "carol", Addr: netip.MustParseAddr(addr), Kind: "in-band", Measured: api.Measured{At: now, MinRTT: 31, Goodput: 11.3e6}, Wait: 33,
-			Why:    []string{"a spare: bulk traffic may expect 3.8 Mbit/s of it, 8.7 Mbit/s of bob; at more than that it comes first", "a spare: others come first"}[i],
-			Reason: api.Reason{Compared: []api.Compared{{With: "bob", Goodput: 3.8e6, OtherGoodput: 8.7e6}}},
+			Why:    []string{"a spare: bulk traffic may expect 3.8 Mbit/s of it, 8.7 Mbit/s of bob", "a spare: others come first"}[i],
+			Change: []string{"at more than that it comes first", "it is taken when bob fails, or first by dcol use carol"}[i], Expected: bps(3.8e6),
 		})
 	}
 	full.Unavailable = []api.Unavailable{{Waypoint: "erin", State: api.WaypointClosed, Why: "the waypoint is closed at this hour"}}

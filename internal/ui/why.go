@@ -38,19 +38,11 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 				p.linef("    %s: %s", pathName(s), s.Why)
 			}
 		}
+		p.left(c.Left, now)
 	}
 	p.linef("")
 	p.linef("A new connection to %v", x.Server)
-	rows := [][]string{{"direct", "yes", "-", trip(x.Direct.MinRTT), lost(x.Direct), got(x.Direct), ""}}
-	for _, c := range x.Candidates {
-		rows = append(rows, []string{
-			candidateName(c, x.Candidates), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), c.Why + until(c.Until) + untried(c),
-		})
-	}
-	p.wrappedTable("PATH|TAKEN|A MESSAGE TAKES|LEAST RTT|LOSS|BULK RATE|WHY", rows)
-	if slices.ContainsFunc(x.Candidates, comparesGoodput) {
-		p.linef("  BULK RATE is what all bulk connections together got on a path. One more connection can expect less while others run there.")
-	}
+	p.paths(&x)
 	for _, line := range slices.Concat(Bottlenecks(x.Candidates), Claims(x.Candidates)) {
 		p.linef("  %s", line)
 	}
@@ -70,9 +62,53 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	return p.err
 }
 
-// comparesGoodput reports whether the reason about a detour names rates that bulk traffic may expect.
-func comparesGoodput(c api.Candidate) bool {
-	return slices.ContainsFunc(c.Reason.Compared, func(x api.Compared) bool { return x.Goodput > 0 || x.OtherGoodput > 0 })
+// paths writes the paths that a new connection would have or not.
+func (p *printer) paths(x *api.Why) {
+	isKnown := x.Direct.Expected != nil || slices.ContainsFunc(x.Candidates, func(c api.Candidate) bool { return c.Expected != nil })
+	expected := func(r *float64) string {
+		switch {
+		case !isKnown:
+			return "" // the column is left out
+		case r == nil:
+			return "-"
+		default:
+			return rate(*r)
+		}
+	}
+	d := &x.Direct
+	rows := [][]string{{"direct", "yes", trip(d.Wait), trip(d.MinRTT), lost(d.Measured), got(d.Measured), expected(d.Expected), ""}}
+	for _, c := range x.Candidates {
+		rows = append(rows, []string{
+			candidateName(c, x.Candidates), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), expected(c.Expected), explained(c),
+		})
+	}
+	p.wrappedTable("PATH|TAKEN|A MESSAGE TAKES|LEAST RTT|LOSS|BULK RATE|ONE MORE GETS|WHY", rows)
+	if isKnown {
+		p.linef("  BULK RATE is what all bulk connections together got on a path, ONE MORE GETS what another may expect beside those that run now.")
+	}
+}
+
+// explained returns why a detour would be taken or not, and what would change that.
+func explained(c api.Candidate) string {
+	why := c.Why + until(c.Until)
+	if c.Change != "" {
+		why += "; " + c.Change
+	}
+	return why + untried(c)
+}
+
+// left writes the paths that a connection left.
+func (p *printer) left(list []api.Left, now time.Time) {
+	if len(list) > 0 {
+		p.linef("    Paths that it left")
+	}
+	for _, d := range list {
+		is := "became a backup"
+		if d.Ended {
+			is = "ended"
+		}
+		p.linef("      %s, %s ago: %s, because %s", pathName(api.Subflow{Kind: d.Kind, Waypoint: d.Waypoint}), age(now, d.At), is, d.Why)
+	}
 }
 
 // tried writes the results of the waypoints that a connection tried.

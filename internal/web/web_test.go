@@ -140,12 +140,12 @@ func (f *fake) History(_ context.Context, r api.HistoryRequest) (api.History, er
 func (f *fake) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
 	now := time.Now()
 	out := api.Why{
-		Server: r.Server, Direct: api.Measured{At: now, MinRTT: 29, Loss: 0.012}, Note: "",
+		Server: r.Server, Direct: api.Outlook{Measured: api.Measured{At: now, MinRTT: 29, Loss: 0.012}, Wait: 57}, Note: "",
 		Unavailable: []api.Unavailable{{Waypoint: "dave", State: api.WaypointClosed, Why: "switched off"}},
 		Candidates: []api.Candidate{
 			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7"), Kind: "in-band", Taken: true, Untried: true, Why: "it loses least", Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}, Wait: 26, Guessed: true,
 				Claimed: &api.Claimed{Members: 3, Loss: "below 0.5 %"}, Bottlenecks: []api.Bottleneck{{Relation: "apart", Pairs: 5, Lost: 0.02, Least: -0.1, Most: 0.14}}},
-			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.77"), Kind: "in-band", Why: "others come first"},
+			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.77"), Kind: "in-band", Why: "others come first", Change: "it is taken when carol fails", Expected: new(float64)},
 			{Waypoint: "carol", Kind: "wireguard", Why: "the server accepts no more subflows", Until: now.Add(time.Minute)},
 		},
 		Closed: []api.ClosedConnection{{Connection: api.Connection{Remote: r.Server, Since: now.Add(-time.Minute), Subflows: []api.Subflow{{Kind: "direct"}, {Kind: "in-band", Waypoint: "bob", Why: "it lost least"}}}, Ended: now.Add(-30 * time.Second)}},
@@ -154,7 +154,8 @@ func (f *fake) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
 	}
 	for i := range f.connections {
 		out.Connections = append(out.Connections, api.Connection{Token: fmt.Sprint(i), Since: began, Note: "the server takes 2 beside the first subflow", Subflows: []api.Subflow{{Kind: "direct", State: api.SubflowUp}, {Kind: "in-band", Waypoint: "bob", State: api.SubflowBackup, Why: "its round trip is longer"}},
-			Tried: []api.Tried{{Waypoint: "carol", At: now.Add(-9 * time.Second), Verdict: "measured", Why: "carried 2.0 Mbit/s while it was tried"}}})
+			Tried: []api.Tried{{Waypoint: "carol", At: now.Add(-9 * time.Second), Verdict: "measured", Why: "carried 2.0 Mbit/s while it was tried"}},
+			Left:  []api.Left{{Kind: "in-band", Waypoint: "erin", At: now.Add(-6 * time.Second), Ended: true, Why: "its rate fell from 18.2 Mbit/s to 0.9 Mbit/s"}}})
 	}
 	return out, nil
 }

@@ -26,7 +26,7 @@
 //	convert*.go aside.go                 convert: relays between MPTCP clients and TCP servers; requests not converted
 //	selection.go selection_places.go     selection: the choice of detours in the networks of the suite
 //	selection_start.go                   ... how soon good waypoints are found and bad ones left
-//	selection_sharing.go                 ... clients that share waypoints
+//	selection_sharing.go selection_users.go  ... clients that share waypoints, and the users of each
 //	selection_alive.go                   ... an agent with 10,000 connections
 //	transport.go                         transport: its parts, and the networks they use
 //	transport_options.go                 ... cost of options, round trips, loading of pages

@@ -38,6 +38,7 @@ type eventCounts struct {
 	established, joined int // connections, and those among them that got a subflow
 	twice               int // connections that got more than one
 	alive               int // most at a time
+	living              int // at present
 	lost                int // times that the kernel dropped events
 }
 
@@ -105,7 +106,9 @@ func (w *watcher) note(ev mptcp.Event, now time.Time) {
 func (w *watcher) counts() eventCounts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.seen
+	seen := w.seen
+	seen.living = w.alive
+	return seen
 }
 
 // close stops listening. The counts remain.

@@ -26,11 +26,12 @@ func TestWatcherCounts(t *testing.T) {
 		{Kind: mptcp.Closed, Token: 3},
 		{Kind: mptcp.Established, Token: 1},
 		{Kind: mptcp.SubflowEstablished, Token: 1},
+		{Kind: mptcp.Closed, Token: 2},
 		{Kind: mptcp.EventsLost},
 	} {
 		w.note(ev, now)
 	}
-	if got, want := w.counts(), (eventCounts{established: 3, joined: 2, twice: 1, alive: 2, lost: 1}); got != want {
+	if got, want := w.counts(), (eventCounts{established: 3, joined: 2, twice: 1, alive: 2, living: 1, lost: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/detour-collective/dcol/lab/experiment"
 	"github.com/detour-collective/dcol/lab/report"
@@ -61,6 +62,7 @@ type place struct {
 	name     string // scenario and variant
 	variant  string
 	workload scenario.Workload
+	dies     time.Duration // the round trip of the path that an event takes down; 0: none does
 	runs     report.Measured
 	folder   string // with the runs' logs
 }
@@ -83,10 +85,19 @@ func selectionPlaces(ctx context.Context, o Options, wanted *regexp.Regexp) ([]M
 	if result == nil {
 		return nil, err
 	}
-	var found []Measurement
-	errs := []error{err}
+	var places []place
 	for i, part := range suite.Parts {
-		p := newPlace(part, result.Parts[i], folder)
+		places = append(places, newPlace(part, result.Parts[i], folder))
+	}
+	found, figuresErr := figuresOf(places)
+	return found, errors.Join(err, figuresErr)
+}
+
+// figuresOf returns the figures of all places.
+func figuresOf(places []place) ([]Measurement, error) {
+	found := []Measurement{failures(places)}
+	var errs []error
+	for _, p := range places {
 		figures, err := p.figures()
 		found = append(found, figures...)
 		if err != nil {
@@ -96,15 +107,66 @@ func selectionPlaces(ctx context.Context, o Options, wanted *regexp.Regexp) ([]M
 	return found, errors.Join(errs...)
 }
 
+// failures counts the runs in which dcol failed. They have no goodput and no latencies, so no other figure shows them.
+func failures(places []place) Measurement {
+	made := map[string]bool{} // by the runs' logs, because a run may belong to several places
+	var failed []string
+	for _, p := range places {
+		for _, run := range p.runs.Runs {
+			if run.Final() && !made[run.Log] {
+				made[run.Log] = true
+				if run.Failed() {
+					failed = append(failed, fmt.Sprintf("%s: %s, repetition %d", p.name, run.Procedure, run.Repetition))
+				}
+			}
+		}
+	}
+	m := once("selection: runs in which dcol failed", "runs", float64(len(failed)))
+	m.Repetitions, m.Note = len(made), strings.Join(failed, "; ")
+	return m.target("0", len(failed) == 0)
+}
+
 // placeName names a place.
 func placeName(scenario, variant string) string { return scenario + " " + variant }
 
 func newPlace(part scenario.Part, runs *report.Result, folder string) place {
 	v, _ := part.Of.Variant(part.Variants[0])
 	return place{
-		name: placeName(part.Scenario, v.Name), variant: v.Name, workload: part.Of.WorkloadIn(v),
+		name: placeName(part.Scenario, v.Name), variant: v.Name, workload: part.Of.WorkloadIn(v), dies: dyingRoundTrip(part.Of, v),
 		runs: runs.Under(part.Congestions[0]), folder: folder,
 	}
+}
+
+// dyingRoundTrip returns the round trip, without queues, of the path that an event takes down; 0 if none does. It looks for
+// the path that has the event's link and passes no host twice.
+func dyingRoundTrip(s *scenario.Scenario, v scenario.Variant) time.Duration {
+	shapes := s.Shapes(v)
+	delay := func(p scenario.Params) time.Duration {
+		if p.Delay == nil {
+			return 0
+		}
+		return p.Delay.Std()
+	}
+	var walk func(host string, passed []string, trip time.Duration, dies bool) time.Duration
+	walk = func(host string, passed []string, trip time.Duration, dies bool) time.Duration {
+		if host == s.Workload.Server && dies {
+			return trip
+		}
+		for i, l := range s.Links {
+			next := map[string]string{l.A: l.B, l.B: l.A}[host]
+			if next == "" || slices.Contains(passed, next) {
+				continue
+			}
+			down := slices.ContainsFunc(s.Events, func(e scenario.Event) bool { return e.Link == l.Name && e.Down != nil && *e.Down })
+			there, back := shapes[i].Directions()
+			found := walk(next, append(slices.Clone(passed), host), trip+delay(there)+delay(back), dies || down)
+			if found > 0 {
+				return found
+			}
+		}
+		return 0
+	}
+	return walk(s.Workload.Client, nil, 0, false)
 }
 
 // inPlaces returns a part for each variant that is wanted, with the number of repetitions that its measurement needs.
@@ -141,7 +203,8 @@ const (
 	tcpDetour  = "tcp-detour"
 	oneSubflow = "mptcp-1"
 	product    = "dcol"
-	again      = "dcol-again" // with a history
+	again      = "dcol-again"   // with a history
+	byDefault  = "dcol-default" // without configuration
 )
 
 // widest is the procedure's name for dcol with all waypoints, in scenarios in which `dcol` has only one.

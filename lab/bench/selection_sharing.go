@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/config"
@@ -96,6 +97,7 @@ func (p sharingPlan) fixedChoices() [][]string {
 type sharedRun struct {
 	received  [][]float64 // bytes of each client, at every second since the start
 	forwarded []float64   // bytes that each waypoint sent to clients
+	users     [][]float64 // detours that carried data through each waypoint, in the second before each look
 	links     []report.LinkUse
 }
 
@@ -202,7 +204,7 @@ func (p sharingPlan) run(ctx context.Context, o Options, choices [][]string) (r 
 			return r, err
 		}
 	}
-	if r.received, err = p.watch(ctx, ends); err != nil {
+	if err := p.watch(ctx, s, ends, &r); err != nil {
 		return r, err
 	}
 	err = p.readLinks(s, &r)
@@ -236,23 +238,33 @@ func (p sharingPlan) startClients(ctx context.Context, s *network, kinds []confi
 	return ends, nil
 }
 
-// watch reads what each client has received, every second.
-func (p sharingPlan) watch(ctx context.Context, ends []*exchangeEnd) (received [][]float64, err error) {
-	received = make([][]float64, len(ends))
+// watch reads, every second, what each client has received, and how many detours use each waypoint.
+func (p sharingPlan) watch(ctx context.Context, s *network, ends []*exchangeEnd, r *sharedRun) error {
+	detours, err := p.countDetours(s)
+	if err != nil {
+		return err
+	}
+	defer detours.close()
+	r.received = make([][]float64, len(ends))
 	began := time.Now()
 	for look := time.Duration(0); look <= p.duration; look += sharingEvery {
 		if err := crew.Pause(ctx, time.Until(began.Add(look))); err != nil {
-			return nil, err
+			return err
 		}
 		for i, end := range ends {
 			var now Received
 			if err := end.call("Received", struct{}{}, &now); err != nil {
-				return nil, err
+				return err
 			}
-			received[i] = append(received[i], float64(now.Bytes))
+			r.received[i] = append(r.received[i], float64(now.Bytes))
 		}
+		users, err := detours.look()
+		if err != nil {
+			return err
+		}
+		r.users = append(r.users, users)
 	}
-	return received, nil
+	return nil
 }
 
 // readLinks reads what the links carried.
@@ -300,19 +312,20 @@ func (p sharingPlan) optimum() []float64 {
 
 // Targets for clients that share waypoints.
 const (
-	leastTotal      = 0.9 // of the optimum
-	leastFairness   = 0.9
-	mostSettling    = 20 // seconds
-	mostOverloading = 1.5
+	leastTotal    = 0.9 // of the optimum
+	leastFairness = 0.9
+	mostSettling  = 20 // seconds
+	mostCrowding  = 1.5
 )
 
 // sharedResults are the results of several runs, one element for each.
 type sharedResults struct {
-	totals    []float64 // Mbit/s of all clients
-	fairness  []float64 // Jain's index
-	settling  []float64 // seconds
-	overloads []float64
-	lateness  []float64 // ms, of the latest link
+	totals   []float64 // Mbit/s of all clients
+	fairness []float64 // Jain's index
+	settling []float64 // seconds
+	crowding []float64
+	byBytes  []float64 // the largest share of a waypoint in all bytes, against its share by capacity
+	lateness []float64 // ms, of the latest link
 }
 
 // results returns what the runs had. In the first seconds, all clients look for waypoints. These seconds count only for the
@@ -322,7 +335,8 @@ func (p sharingPlan) results(runs []sharedRun) (all sharedResults) {
 		rates := r.rates(p.settledFrom(), int(p.duration/sharingEvery))
 		all.totals, all.fairness = append(all.totals, sum(rates)), append(all.fairness, stats.Jain(rates))
 		all.settling = append(all.settling, r.settles(int(p.window/sharingEvery), leastTotal*sum(p.optimum())))
-		all.overloads = append(all.overloads, p.overload(r))
+		all.crowding = append(all.crowding, p.crowding(r))
+		all.byBytes = append(all.byBytes, slices.Max(p.sharesByCapacity(r.forwarded)))
 		all.lateness = append(all.lateness, report.Run{Links: r.links}.Latest().LatenessP99MS)
 	}
 	return all
@@ -342,12 +356,14 @@ func (p sharingPlan) figures(chosen, fixed []sharedRun) []Measurement {
 		against(stats.Summarize(theirs.fairness).Median)
 	settled := of(name("time until goodput and Jain's index stay at 90 %"), "s", ours.settling)
 	settled.Note = fmt.Sprintf("the fixed choice: %.4g s", stats.Summarize(theirs.settling).Median)
-	overload := of(name("largest share of a waypoint against its share by capacity"), "×", ours.overloads)
+	crowding := of(name("largest share of a waypoint in all detours against its share by capacity"), "×", ours.crowding)
+	crowding.Note = fmt.Sprintf("waypoints have %s detours with data on average, from %d s on; the fixed choice: %.4g; by bytes, which cannot exceed capacity, the largest share is %.4g",
+		p.describeUsers(chosen), p.settledFrom(), stats.Median(theirs.crowding), stats.Median(ours.byBytes))
 	return []Measurement{
 		total.target(">= 0.9", *total.Ratio >= leastTotal),
 		jain.target(">= 0.9", jain.Value >= leastFairness),
 		settled.target("<= 20 s", settled.Value <= mostSettling),
-		overload.target("<= 1.5", overload.Value <= mostOverloading),
+		crowding.target("<= 1.5", crowding.Value <= mostCrowding),
 	}
 }
 
@@ -377,18 +393,56 @@ func (r sharedRun) settles(window int, least float64) float64 {
 	return float64(settled)
 }
 
-// overload compares each waypoint's share of the forwarded bytes with its share of the capacity. It returns the largest
-// ratio.
-func (p sharingPlan) overload(r sharedRun) float64 {
+// crowding compares each waypoint's share of the detours that carry data with its share of the capacity. It returns the
+// largest ratio, on average over the time from which results count. One user is always allowed: users are whole, and half
+// a user is no choice of a small waypoint.
+func (p sharingPlan) crowding(r sharedRun) (most float64) {
+	users := p.meanUsers(r)
+	for j, ratio := range p.sharesByCapacity(users) {
+		if users[j] > 1 {
+			most = max(most, ratio)
+		}
+	}
+	return most
+}
+
+// meanUsers returns the average number of each waypoint's users.
+func (p sharingPlan) meanUsers(r sharedRun) []float64 {
+	means := make([]float64, len(p.waypoints))
+	for j := range means {
+		var users []float64
+		for _, now := range r.users[p.settledFrom()+1:] {
+			users = append(users, now[j])
+		}
+		means[j] = stats.Mean(users)
+	}
+	return means
+}
+
+// describeUsers returns the average number of each waypoint's users in all runs, as text.
+func (p sharingPlan) describeUsers(runs []sharedRun) string {
+	var all []string
+	for j := range p.waypoints {
+		var users []float64
+		for _, r := range runs {
+			users = append(users, p.meanUsers(r)[j])
+		}
+		all = append(all, fmt.Sprintf("%.1f", stats.Mean(users)))
+	}
+	return strings.Join(all, ", ")
+}
+
+// sharesByCapacity compares each waypoint's part of something with its part of the capacity. 1 means that they are equal.
+func (p sharingPlan) sharesByCapacity(parts []float64) []float64 {
 	capacity := 0.0
 	for _, rate := range p.waypoints {
 		capacity += float64(rate)
 	}
-	most, forwarded := 0.0, sum(r.forwarded)
-	for j, bytes := range r.forwarded {
-		most = max(most, bytes/forwarded/(float64(p.waypoints[j])/capacity))
+	ratios, total := make([]float64, len(parts)), sum(parts)
+	for j, part := range parts {
+		ratios[j] = part / total / (float64(p.waypoints[j]) / capacity)
 	}
-	return most
+	return ratios
 }
 
 func sum(values []float64) (total float64) {

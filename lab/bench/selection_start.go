@@ -11,7 +11,7 @@ import (
 const foundShare = 0.9
 
 // startFigures returns the time until the good waypoints among many are found: without a history, and with the history
-// of an earlier connection of the same client to the same server.
+// that an earlier agent of the same client saved about the same server.
 func (p place) startFigures() (found []Measurement, err error) {
 	best, whole, err := p.best(goodputOf)
 	if err != nil {
@@ -24,17 +24,22 @@ func (p place) startFigures() (found []Measurement, err error) {
 		return nil, err
 	}
 	level := foundShare * stats.Median(steady)
+	untilLevel := func(run report.Run) float64 { return float64(reaches(run.ReceivedMbps, 0, level)) }
+	itself, err := p.values(best, untilLevel)
+	if err != nil {
+		return nil, err
+	}
 	for _, c := range []struct {
 		procedure, words string
 		soon             float64 // seconds until the best are found
 		least            float64 // share of all bytes of the best choice
 	}{{p.chooser(), "without a history", 10, 0.88}, {again, "with a history", 3, 0.93}} {
-		until, err := p.values(c.procedure, func(run report.Run) float64 { return float64(reaches(run.ReceivedMbps, 0, level)) })
+		until, err := p.values(c.procedure, untilLevel)
 		if err != nil {
 			return found, err
 		}
 		m := of(p.row("time to 90 % of the best choice's goodput, "+c.words), "s", until)
-		m.Note = fmt.Sprintf("the best is %s, with %.1f Mbit/s in the second half", best, stats.Median(steady))
+		m.Note = fmt.Sprintf("the best is %s, with %.1f Mbit/s in the second half, after %.4g s by the same rule", best, stats.Median(steady), stats.Median(itself))
 		found = append(found, m.target(fmt.Sprintf("<= %v s", c.soon), m.Value <= c.soon))
 		for _, first := range []int{3, 10} {
 			part := func(run report.Run) float64 { return meanRate(run, 0, first) }
@@ -76,14 +81,19 @@ func (p place) turnFigures() (found []Measurement, err error) {
 		return nil, err
 	}
 	level := foundShare * stats.Median(steady)
+	// In the second of the change, data that the waypoint carried before is still on its way.
+	untilBack := func(run report.Run) float64 { return float64(reaches(run.ReceivedMbps, turn+1, level) - turn) }
+	itself, err := p.values(best, untilBack)
+	if err != nil {
+		return nil, err
+	}
 	for _, c := range []struct{ procedure, words string }{{p.chooser(), "without a history"}, {again, "with a history"}} {
-		// In the second of the change, data that the waypoint carried before is still on its way.
-		back, err := p.values(c.procedure, func(run report.Run) float64 { return float64(reaches(run.ReceivedMbps, turn+1, level) - turn) })
+		back, err := p.values(c.procedure, untilBack)
 		if err != nil {
 			return found, err
 		}
 		m := of(p.row("time until back at 90 % of the best other choice, "+c.words), "s", back)
-		m.Note = fmt.Sprintf("the best is %s, with %.1f Mbit/s", best, stats.Median(steady))
+		m.Note = fmt.Sprintf("the best is %s, with %.1f Mbit/s after %.4g s by the same rule", best, stats.Median(steady), stats.Median(itself))
 		found = append(found, m.target(fmt.Sprintf("<= %d s", soon), m.Value <= soon))
 		after, err := p.values(c.procedure, func(run report.Run) float64 { return meanRate(run, turn+soon, seconds) })
 		if err != nil {
@@ -100,17 +110,33 @@ func meanRate(run report.Run, from, to int) float64 {
 	return stats.Mean(rates[min(from, len(rates)):min(to, len(rates))])
 }
 
-// sustained is the number of seconds over which the average goodput must be reached. A single second may be a burst behind
-// a lost packet.
-const sustained = 2
+const (
+	// sustained is the number of seconds over which the average goodput must be reached, because a single second may
+	// have less.
+	sustained = 3
+	// steadyFor is the number of seconds in which every such average must be reached.
+	steadyFor = 10
+)
 
-// reaches returns the first second, at or after from, at which goodput reaches level. If it never does, reaches returns
-// the number of seconds.
+// reaches returns the first second, at or after from, whose goodput is at least level, and from which the goodput stays there:
+// so is the mean of every three seconds within the next ten, or to the end. If there is none, reaches returns the number of
+// seconds. The mean alone would not do: data that waited for a lost packet arrives in one second, and makes the mean of the two
+// before it high.
 func reaches(rates []float64, from int, level float64) int {
 	for i := from; i+sustained <= len(rates); i++ {
-		if stats.Mean(rates[i:i+sustained]) >= level {
+		if rates[i] >= level && stays(rates[i:min(i+steadyFor, len(rates))], level) {
 			return i
 		}
 	}
 	return len(rates)
+}
+
+// stays reports whether the mean of every three seconds is at least level.
+func stays(rates []float64, level float64) bool {
+	for i := 0; i+sustained <= len(rates); i++ {
+		if stats.Mean(rates[i:i+sustained]) < level {
+			return false
+		}
+	}
+	return true
 }

@@ -1,10 +1,15 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/api"
 )
 
 // The client's own address changes in mid-transfer, as when it moves to another
@@ -103,4 +108,42 @@ func TestClientLosesItsNetwork(t *testing.T) {
 		t.Errorf("another connection: %+v, before %+v", after, before)
 	}
 	x.endsWell()
+}
+
+// What the client has measured outlives a container and a new temporary address. It does not count on another network.
+func TestMeasurementsOutliveContainer(t *testing.T) {
+	w := standard(newWorld(t))
+	network, err := w.addr4(server).Prefix(24)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.remembers(alice, map[string]float64{bob: 0.001}, network.String())
+	w.startBoth()
+	measured := func() bool {
+		// Detours to the server are asked for when a connection begins. It carries too little to measure them.
+		w.dcol(alice, "run", "--", "curl", "--silent", "--fail", "--range", "0-1000", "--output", "/dev/null", w.url())
+		var why api.Why
+		said := w.dcol(alice, "why", w.addr4(server).String()+":80", "--json")
+		if err := json.Unmarshal([]byte(said), &why); err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(why.Candidates, func(c api.Candidate) bool { return c.Waypoint == bob && c.Measured.Packets > 1000 })
+	}
+	w.eventually("the detour through bob counts as measured", func() error { return holds(measured(), "it does not") })
+	addr6 := w.addr6(alice).As16()
+	addr6[15] ^= 0x77
+	at := w.host(alice).Interface(alice)
+	for _, line := range []string{
+		"link add docker0 type bridge", "address add 172.17.0.1/16 dev docker0", "link set docker0 up",
+		"link add veth0 type veth peer name veth1", "link set veth1 up", "link set veth0 up", "address add fe80::1/64 dev veth0",
+		"address add 10.9.0.1/24 dev veth0", "address add " + netip.AddrFrom16(addr6).String() + "/64 dev " + at,
+	} {
+		w.run(alice, append([]string{"ip"}, strings.Fields(line)...)...)
+	}
+	time.Sleep(time.Second) // else the agent might not have noticed yet
+	if !measured() {
+		t.Error("a container made the client forget")
+	}
+	w.renumber("10.200.0", 0)
+	w.eventually("the client is on another network", func() error { return holds(!measured(), "the measurement still counts") })
 }

@@ -210,24 +210,33 @@ func percentile(sorted []time.Duration, p int) time.Duration {
 }
 
 // Where a host's messages wait behind its own download on every path, the agent bounds the download, and they wait less,
-// whether or not the host asks for ECN. Nothing is left when the agent has stopped.
+// whichever began first, and whether or not the host asks for ECN. Nothing is left when the agent has stopped.
 func TestBulkGivesWay(t *testing.T) {
-	for name, ecn := range map[string]string{"marks": "1", "drops": "2"} {
-		t.Run(name, func(t *testing.T) { bulkGivesWay(t, ecn) })
+	for by, ecn := range map[string]string{"marks": "1", "drops": "2"} {
+		t.Run("messages first, "+by, func(t *testing.T) { bulkGivesWay(t, ecn, false) })
+		t.Run("download first, "+by, func(t *testing.T) { bulkGivesWay(t, ecn, true) })
 	}
 }
 
 // bulkGivesWay is TestBulkGivesWay with a value of net.ipv4.tcp_ecn.
-func bulkGivesWay(t *testing.T, ecn string) {
+func bulkGivesWay(t *testing.T, ecn string, downloadFirst bool) {
 	w := standard(newWorldWith(t, twoPaths))
 	w.configure(alice, strings.Replace(clientConfig("", w.addr4(bob).String()), "selection = \"oldest\"", "selection = \"worth\"", 1))
 	w.sysctl(alice, "net.ipv4.tcp_ecn", ecn)
 	ofAlice, _ := w.startBoth()
 	w.echo()
-	messages := w.ask(netip.AddrPortFrom(w.addr4(server), echoPort), program, "run", "--")
+	var messages messages
+	ask := func() { messages = w.ask(netip.AddrPortFrom(w.addr4(server), echoPort), program, "run", "--") }
+	if !downloadFirst {
+		ask()
+	}
 	// One connection carries all files, so that the download does not pause while curl starts.
 	if err := w.host(alice).Command(w.life(), program, "run", "--", "curl", "-s", "-o", "/dev/null", w.url()+"?[1-1000]").Start(); err != nil {
 		t.Fatal(err)
+	}
+	if downloadFirst {
+		wait(t.Context(), 10*time.Second) // its queues are full
+		ask()
 	}
 	lately := func(count int) time.Duration { return percentile(messages.last(count), 50) }
 	var before time.Duration

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/kernel/netstate"
 	"github.com/detour-collective/dcol/lab/testbed"
 )
 
@@ -51,20 +52,32 @@ func TestClaims(t *testing.T) {
 	w.hears("loss below 0.5 % (1 member, not confirmed); 1 member not believed")
 }
 
-// remembers has a host know, from earlier, what was lost through waypoints towards several networks. Its agent must not run.
-func (w *world) remembers(host string, lost map[string]float64) {
+// remembers has a host know, from earlier, what was lost through waypoints towards several networks, and those in more. Its
+// agent must not run.
+func (w *world) remembers(host string, lost map[string]float64, more ...string) {
 	w.Helper()
 	var trails []map[string]any
 	for waypoint, loss := range lost {
-		for _, network := range []string{"198.51.100.0/24", "203.0.113.0/24", "192.0.2.0/24"} {
+		for _, network := range append(more, "198.51.100.0/24", "203.0.113.0/24", "192.0.2.0/24") {
 			trails = append(trails, map[string]any{
 				"waypoint": waypoint, "network": network, "at": time.Now(), "trip_ms": 20, "loss": loss, "packets": 5000,
 			})
 		}
 	}
-	data, err := json.Marshal(map[string]any{
-		"version": 2, "addresses": []netip.Addr{w.addr4(host), w.addr6(host), netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}, "measured": trails,
+	var network []netip.Addr
+	err := w.host(host).Do(func() error {
+		addresses, err := netstate.OpenAddresses()
+		if err != nil {
+			return err
+		}
+		defer addresses.Close()
+		network, err = addresses.Network()
+		return err
 	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	data, err := json.Marshal(map[string]any{"version": 2, "addresses": network, "measured": trails})
 	if err != nil {
 		w.Fatal(err)
 	}

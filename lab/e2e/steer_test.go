@@ -18,7 +18,7 @@ func TestSteer(t *testing.T) {
 	w.subflows("direct up")
 	x.goesOn()
 	why := w.dcol(alice, "why", w.addr4(server).String()+":80")
-	for _, words := range []string{"Connections\n", "direct ", "via bob", "you do not want this waypoint (dcol use, dcol avoid)"} {
+	for _, words := range []string{"Connections\n", "direct ", "via bob", "you do not want this waypoint (dcol use, dcol avoid)", "Paths that it left\n", "ended, because you did not want its waypoint"} {
 		if !strings.Contains(why, words) {
 			t.Errorf("dcol why lacks %q:\n%s", words, why)
 		}

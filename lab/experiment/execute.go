@@ -52,7 +52,7 @@ type LivePath struct {
 // Execute runs the workload once. If the run did not complete, it returns an error and a partial result.
 func (l *Lab) Execute(ctx context.Context, o Order) (run report.Run, err error) {
 	run = report.Run{Variant: o.Variant.Name, Procedure: o.Procedure.Name, Congestion: l.Scenario.Congestion, Log: filepath.Join("logs", o.Log)}
-	x := &execution{lab: l, crew: l.crew, workload: l.Scenario.WorkloadIn(o.Variant), procedure: o.Procedure, result: &run}
+	x := &execution{lab: l, crew: l.crew, workload: l.Scenario.WorkloadIn(o.Variant), variant: o.Variant, procedure: o.Procedure, result: &run}
 	x.crew.Logs = filepath.Join(l.opts.Out, "logs", o.Log)
 	if err := os.MkdirAll(x.crew.Logs, 0o755); err != nil {
 		return run, fmt.Errorf("folder for logs: %w", err)
@@ -162,7 +162,28 @@ func (x *execution) warmUp(ctx context.Context) error {
 	if x.procedure.NeedsAgent() {
 		err = runner.DColFailed(err)
 	}
-	return errors.Join(err, crew.Pause(ctx, betweenRuns))
+	if err = errors.Join(err, crew.Pause(ctx, betweenRuns)); err != nil || !x.procedure.Restart {
+		return err
+	}
+	return x.restartClientAgent(ctx)
+}
+
+// restartClientAgent ends the client's agent in the ordinary way, in which it saves what it has learned, and starts it
+// again.
+func (x *execution) restartClientAgent(ctx context.Context) error {
+	l := x.lab
+	if err := l.agents.failed(); err != nil {
+		return runner.DColFailed(err)
+	}
+	l.agents.stop(l.Scenario.ClientAgent())
+	if err := l.startClientAgent(ctx, x.procedure, x.variant); err != nil {
+		return err
+	}
+	// Mappings and tunnels of the agent before have ended with it.
+	if err := x.findTarget(ctx); err != nil {
+		return err
+	}
+	return x.awaitCaptured(ctx)
 }
 
 // observe runs the traffic, with the events, the samples and the capture of the run.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/detour-collective/dcol/lab/programs"
 	"github.com/detour-collective/dcol/lab/report"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
@@ -109,10 +110,32 @@ func checkTurns(t *testing.T, run report.Run, count int, bytes int64, leastMS fl
 	}
 }
 
-// What runs before the measured traffic is not in the result.
+// What runs before the measured traffic is not in the result. The agent is the same, or another one after a restart.
 func TestWarmUp(t *testing.T) {
 	needRoot(t)
 	t.Parallel()
+	program := buildPrograms(t)
+	for _, test := range []struct {
+		name, more string
+		agents     int
+	}{{"the same agent", "", 1}, {"restarted", "restart = true", 2}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			log := runWarm(t, program, test.more)
+			if !strings.Contains(log, "level=DEBUG") {
+				t.Error("the agent was not configured as the procedure says")
+			}
+			started, stopped := strings.Count(log, "agent is running"), strings.Count(log, "agent has stopped")
+			if started != test.agents || stopped != test.agents {
+				t.Errorf("%d agents started and %d stopped, want %d", started, stopped, test.agents)
+			}
+		})
+	}
+}
+
+// runWarm measures a stream after three seconds of other traffic. It returns the log of the client's agent.
+func runWarm(t *testing.T, program programs.Pair, more string) string {
+	t.Helper()
 	s := parse(t, kindsNetwork+`[workload]
 kind = "stream"
 duration = "1s"
@@ -122,9 +145,9 @@ transport = "mptcp"
 detour = "mapped"
 warm_up = "3s"
 dcol = { log_level = "debug" }
-`)
+`+more)
 	out := t.TempDir()
-	result, err := Run(t.Context(), s, Options{Programs: buildPrograms(t), Out: out, anyFidelity: true})
+	result, err := Run(t.Context(), s, Options{Programs: program, Out: out, anyFidelity: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +164,5 @@ dcol = { log_level = "debug" }
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(log), "level=DEBUG") {
-		t.Error("the agent was not configured as the procedure says")
-	}
+	return string(log)
 }

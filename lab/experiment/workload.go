@@ -27,6 +27,7 @@ type execution struct {
 	lab       *Lab
 	crew      crew.Crew // with the folder of the run's logs
 	workload  scenario.Workload
+	variant   scenario.Variant
 	procedure scenario.Procedure
 	target    netip.AddrPort // what the client connects to
 	local     netip.Addr     // the client's source address; if zero, its kernel chooses

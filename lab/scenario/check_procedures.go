@@ -73,6 +73,9 @@ func (c *checker) agent(path string, p Procedure) {
 	if len(p.DCol) > 0 && !p.NeedsAgent() {
 		c.report(path+".dcol", "has no effect: no agent runs on the client")
 	}
+	if p.Restart && (p.WarmUp == 0 || !p.NeedsAgent()) {
+		c.report(path+".restart", "has no effect without a warm_up, and without an agent on the client")
+	}
 	switch w := c.Workload; {
 	case p.WarmUp == 0:
 	case w.Kind == HTTP || w.Kind == Command:

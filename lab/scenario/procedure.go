@@ -76,6 +76,8 @@ type Procedure struct {
 	Capture bool `toml:"capture"`
 	// WarmUp is the time for which the workload runs before the run is measured, with the same agents.
 	WarmUp units.Duration `toml:"warm_up"`
+	// Restart restarts the client's agent after the warm-up, which leaves only what the agent saved.
+	Restart bool `toml:"restart"`
 	// DCol overrides the configuration of the client's agent, after that of its host.
 	DCol map[string]any `toml:"dcol"`
 	// Optional procedures run only when selected by name.

@@ -44,6 +44,7 @@ type host struct {
 type router interface {
 	SourceFor(dst netip.Addr) (netstate.Address, error)
 	Own() ([]netstate.Address, error)
+	Network() ([]netip.Addr, error)
 	Interfaces() ([]netstate.Interface, error)
 	OnLink() ([]netip.Prefix, error)
 	Behind(interfaces []string) ([]netip.Prefix, error)
@@ -148,6 +149,9 @@ func (h *host) localAddrs(interfaces []netstate.Interface) (local path.LocalAddr
 		if metered[a.IfIndex] {
 			local.Metered = append(local.Metered, a.Addr)
 		}
+	}
+	if local.Network, err = h.routes.Network(); err != nil {
+		h.log.Warn("the network that this host is on cannot be recognised", "err", err)
 	}
 	if local.Behind, err = h.routes.Behind(h.lans); err != nil {
 		h.log.Warn("the networks behind this host cannot be listed", "err", err)

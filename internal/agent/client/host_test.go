@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/detour-collective/dcol/internal/config"
@@ -40,4 +42,29 @@ func TestOutagesAreShort(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// The path manager is told which addresses identify the host's network, and a bridge does not change them.
+func TestNetworkIsTold(t *testing.T) {
+	ns, router := netnstest.New(t), netnstest.New(t)
+	netnstest.Veth(t,
+		netnstest.End{NS: ns, Name: "eth0", Addresses: []string{"10.1.0.1/24"}},
+		netnstest.End{NS: router, Name: "eth0", Addresses: []string{"10.1.0.2/24"}})
+	ns.Route(t, "0.0.0.0/0", "10.1.0.2")
+	var routes *netstate.Addresses
+	ns.Must(t, func() (err error) { routes, err = netstate.OpenAddresses(); return err })
+	defer routes.Close()
+	h := &host{routes: routes, log: slog.New(slog.DiscardHandler)}
+	want := []netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.1.0.2")}
+	is := func(when string) {
+		t.Helper()
+		if local, ok := h.localAddrs(nil); !ok || !slices.Equal(local.Network, want) {
+			t.Errorf("%s: told %+v", when, local)
+		}
+	}
+	is("at first")
+	ns.Output(t, "ip", "link", "add", "docker0", "type", "bridge")
+	ns.Output(t, "ip", "address", "add", "172.17.0.1/16", "dev", "docker0")
+	ns.Output(t, "ip", "link", "set", "docker0", "up")
+	is("with a bridge")
 }

@@ -32,6 +32,7 @@ func (homeRouter) Own() ([]netstate.Address, error) {
 func (homeRouter) SourceFor(netip.Addr) (netstate.Address, error) {
 	return netstate.Address{Addr: homeAddress}, nil
 }
+func (homeRouter) Network() ([]netip.Addr, error)            { return nil, nil }
 func (homeRouter) Interfaces() ([]netstate.Interface, error) { return nil, nil }
 func (homeRouter) Behind([]string) ([]netip.Prefix, error)   { return nil, nil }
 

@@ -157,9 +157,15 @@ func describeConn(conn path.ConnState) api.Connection {
 			Waypoint: r.Waypoint, At: r.At, Verdict: r.Verdict.String(), Why: r.Words(), Goodput: r.Goodput, Instead: r.Instead, With: r.Sum, Before: r.Before,
 		})
 	}
+	for i := range conn.Left {
+		d := &conn.Left[i]
+		out.Left = append(out.Left, api.Left{
+			Kind: d.Kind, Waypoint: d.Waypoint, At: d.At, Ended: d.Ended, Why: d.Why(), Reason: *describeUse(&d.Reason),
+		})
+	}
 	for _, s := range conn.Subflows {
 		out.Subflows = append(out.Subflows, api.Subflow{
-			Kind: s.Kind, Waypoint: s.Waypoint, State: api.SubflowState(s.State), Why: s.Why, Since: s.Since,
+			Kind: s.Kind, Waypoint: s.Waypoint, State: api.SubflowState(s.State), Why: s.Why, Reason: describeUse(&s.Reason), Since: s.Since,
 			Local: s.Local, Remote: s.Remote, SendRate: s.SendRate, ReceiveRate: s.ReceiveRate,
 		})
 	}

@@ -30,7 +30,7 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 		}
 		out := api.Why{
 			Schema: api.WhySchema, Server: x.Server, Connections: []api.Connection{}, Closed: []api.ClosedConnection{},
-			Direct: describeKnown(x.Direct), Candidates: []api.Candidate{}, Note: x.Note, Converter: c.converters.why(x.Server.Addr(), now),
+			Direct: api.Outlook{Measured: describeKnown(x.Direct.Known), Wait: milliseconds(x.Direct.Wait), Expected: expected(&x.Direct)}, Candidates: []api.Candidate{}, Note: x.Note, Converter: c.converters.why(x.Server.Addr(), now),
 		}
 		for _, conn := range x.Conns {
 			out.Connections = append(out.Connections, describeConn(conn))
@@ -49,7 +49,8 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 			d := &x.Candidates[i]
 			candidate := api.Candidate{
 				Waypoint: d.Waypoint, Addr: endOf(&d.Detour), Kind: d.Kind.String(), Taken: d.Taken, Untried: !tried(&x, d), Measured: describeKnown(d.Known),
-				Wait: milliseconds(d.Wait), Guessed: d.Wait > 0 && !d.Measured, Why: d.Why(), Reason: describeReason(&d.Reason), Until: d.Until,
+				Wait: milliseconds(d.Wait), Guessed: d.Wait > 0 && !d.Measured, Expected: expected(&d.Outlook),
+				Why: d.Why(), Change: d.Change(), Reason: describeReason(&d.Reason), Until: d.Until,
 				Claimed: describeClaimed(d.Claimed), Bottlenecks: describeBottlenecks(d.Bottlenecks),
 			}
 			// A tunnel is a detour for servers of each family. One of the two may rest while the other
@@ -89,9 +90,9 @@ func newestServer(open []api.Connection, closed []api.ClosedConnection) netip.Ad
 // tried reports whether a connection to the server has taken a detour lately.
 func tried(x *path.Explanation, d *path.Candidate) bool {
 	took := func(c *path.ConnState) bool {
-		return c.Remote == x.Server && slices.ContainsFunc(c.Subflows, func(s path.SubflowState) bool {
+		return c.Remote == x.Server && (slices.ContainsFunc(c.Subflows, func(s path.SubflowState) bool {
 			return s.Waypoint == d.Waypoint && s.Kind == d.Kind.String() && s.State != string(api.SubflowJoining)
-		})
+		}) || slices.ContainsFunc(c.Left, func(l path.Departure) bool { return l.Waypoint == d.Waypoint && l.Kind == d.Kind.String() }))
 	}
 	return slices.ContainsFunc(x.Conns, func(c path.ConnState) bool { return took(&c) }) ||
 		slices.ContainsFunc(x.Closed, func(c path.ClosedConn) bool { return took(&c.ConnState) })
@@ -135,14 +136,40 @@ func (c *Client) unavailableWhy(v detour.Via, w *api.Waypoint, server netip.Addr
 	return strings.Join(whys, "; ")
 }
 
+// expected returns the rate that one more bulk connection may expect of a path, or nil if it is not known.
+func expected(o *path.Outlook) *float64 {
+	if !o.Expects {
+		return nil
+	}
+	return &o.Expected
+}
+
 func describeReason(r *path.CandidateReason) api.Reason {
-	out := api.Reason{Code: r.Code(), Loss: r.Loss, Failures: r.Failures}
-	for _, x := range r.Compared() {
-		out.Compared = append(out.Compared, api.Compared{
-			With: x.Waypoint, Goodput: x.Goodput, OtherGoodput: x.OtherGoodput, Wait: milliseconds(x.Wait), OtherWait: milliseconds(x.OtherWait),
-		})
+	return api.Reason{Code: r.Code(), Loss: r.Loss, Failures: r.Failures, Compared: describeCompared(r.Compared())}
+}
+
+// describeUse describes why a subflow is used as it is, or why its path was left. It returns nil if nothing was decided.
+func describeUse(r *path.SubflowReason) *api.Reason {
+	if r.Cause == path.CauseNone {
+		return nil
+	}
+	out := &api.Reason{Code: r.Cause.Code(), Compared: describeCompared(r.Compared())}
+	if n := r.Numbers; n != nil {
+		out.Loss, out.Goodput, out.Before, out.With, out.Without, out.Limit = n.Loss, n.Goodput, n.Before, n.With, n.Without, n.Limit
+		out.Missed, out.Held, out.Carried = n.Missed, n.Held, n.Carried
+		out.Silent, out.Unanswered = milliseconds(n.Silent), n.Unanswered
 	}
 	return out
+}
+
+func describeCompared(all []path.Comparison) (list []api.Compared) {
+	for _, x := range all {
+		list = append(list, api.Compared{
+			With: x.Waypoint, Goodput: x.Goodput, OtherGoodput: x.OtherGoodput, Wait: milliseconds(x.Wait), OtherWait: milliseconds(x.OtherWait),
+			Loss: x.Loss, OtherLoss: x.OtherLoss,
+		})
+	}
+	return list
 }
 
 // describeClaimed returns what other members measured of a waypoint; nil: nothing.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
@@ -23,6 +25,8 @@ func TestTried(t *testing.T) {
 		"no connection":  {nil, nil, false},
 		"living":         {[]path.ConnState{conn(server, "in-band", "up")}, nil, true},
 		"closed":         {nil, []path.ConnState{conn(server, "in-band", "backup")}, true},
+		"left":           {[]path.ConnState{{Remote: server, Left: []path.Departure{{Kind: "in-band", Waypoint: "bob"}}}}, nil, true},
+		"another left":   {[]path.ConnState{{Remote: server, Left: []path.Departure{{Kind: "in-band", Waypoint: "carol"}}}}, nil, false},
 		"another port":   {[]path.ConnState{conn(other, "in-band", "up")}, nil, false},
 		"another kind":   {[]path.ConnState{conn(server, "mapped", "up")}, nil, false},
 		"not up as yet":  {[]path.ConnState{conn(server, "in-band", "joining")}, nil, false},
@@ -35,6 +39,33 @@ func TestTried(t *testing.T) {
 		if got := tried(&x, &path.Candidate{Detour: path.Detour{Waypoint: "bob", Kind: path.InBand}}); got != test.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// Programs get the numbers of each reason, for living subflows and for paths that were left.
+func TestReasonsForPrograms(t *testing.T) {
+	left := path.SubflowReason{
+		Cause: path.CauseGivesLess, Other: &path.Comparison{Waypoint: "carol", Wait: 1e6, OtherWait: 2e6, Goodput: 3, OtherGoodput: 4, Loss: 0.5, OtherLoss: 0.6},
+		Numbers: &path.Numbers{
+			Loss: 0.7, Goodput: 8, Before: 9, With: 10, Without: 11, Missed: 12, Held: 13, Carried: 14, Silent: 15 * time.Millisecond, Unanswered: 16, Limit: 17,
+		},
+	}
+	conn := describeConn(path.ConnState{
+		Left:     []path.Departure{{Kind: "in-band", Waypoint: "bob", At: time.Unix(1, 0), Ended: true, Reason: left}},
+		Subflows: []path.SubflowState{{Kind: "direct"}, {Kind: "in-band", Waypoint: "dave", Reason: path.SubflowReason{Cause: path.CauseStandby}}},
+	})
+	want := []api.Left{{
+		Kind: "in-band", Waypoint: "bob", At: time.Unix(1, 0), Ended: true, Why: "bulk traffic got 0.0 Mbit/s over it, and could expect 0.0 Mbit/s of carol",
+		Reason: api.Reason{
+			Code: "less-goodput", Loss: 0.7, Goodput: 8, Before: 9, With: 10, Without: 11, Limit: 17, Missed: 12, Held: 13, Carried: 14, Silent: 15, Unanswered: 16,
+			Compared: []api.Compared{{With: "carol", Goodput: 3, OtherGoodput: 4, Wait: 1, OtherWait: 2, Loss: 0.5, OtherLoss: 0.6}},
+		},
+	}}
+	if d := cmp.Diff(want, conn.Left); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+	if direct, dave := conn.Subflows[0].Reason, conn.Subflows[1].Reason; direct != nil || dave == nil || dave.Code != "standby" {
+		t.Errorf("direct: %+v, dave: %+v", direct, dave)
 	}
 }
 

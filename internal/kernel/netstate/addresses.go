@@ -35,10 +35,12 @@ func (a *Addresses) Close() { a.handle.Close() }
 // Usable returns the addresses of global scope on interfaces that are up, in a stable order,
 // without tentative, deprecated or duplicate ones.
 func (a *Addresses) Usable() ([]Address, error) {
-	return a.list(func(addr *netlink.Addr) bool {
-		const unusable = unix.IFA_F_TENTATIVE | unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED
-		return addr.Scope == unix.RT_SCOPE_UNIVERSE && addr.Flags&unusable == 0
-	})
+	return a.list(isUsable)
+}
+
+func isUsable(addr *netlink.Addr) bool {
+	const unusable = unix.IFA_F_TENTATIVE | unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED
+	return addr.Scope == unix.RT_SCOPE_UNIVERSE && addr.Flags&unusable == 0
 }
 
 // Own returns every address of this host, whatever its scope and state, in a stable order.

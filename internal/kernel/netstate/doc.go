@@ -9,6 +9,7 @@
 //
 //	sysctl.go record*.go               sysctls, and a record of changed ones, to restore them after a crash
 //	addresses.go uplinks.go watch.go   this host's addresses, and changes of them
+//	network.go                         what identifies the network that this host is on
 //	interfaces.go                      interfaces that are up
 //	links.go gateway.go firsthops.go   neighbouring networks and routers, towards the Internet
 //	ports.go listeners.go holders.go   local ports, and the programs that use them

@@ -114,6 +114,9 @@ func (t *Traffic) BeginsAsMessages() bool {
 	return t.Kind == Short && !b.much && (b.sent >= littleSent || b.received >= littleReceived) && float64(b.held) < heldShare*float64(b.sent+b.received)
 }
 
+// MovedMuch reports whether much has moved at a time, or the network surely limited what moved, before the kind was known.
+func (t *Traffic) MovedMuch() bool { return t.begins.much }
+
 func (b *beginning) take(m Moment) {
 	switch {
 	case m.Received+m.Acked == 0:

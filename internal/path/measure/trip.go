@@ -6,33 +6,62 @@ import "time"
 type Trip struct {
 	least  time.Duration // shortest ever, or when the subflow joined
 	latest time.Duration // with the queue
-	at     time.Time     // when latest was measured
+	until  time.Time     // when latest no longer counts
+	probed time.Duration // of the latest probe; zero: none was answered
 }
 
-// trusted is the time for which a round trip counts after it was measured.
-const trusted = 5 * time.Second
+const (
+	// trusted is the time for which a round trip counts after data showed it.
+	trusted = 5 * time.Second
+	// probeTrusted is the time for which a round trip counts after a probe showed it. It spans two probes of an idle
+	// subflow.
+	probeTrusted = 10 * time.Second
+	// probeError is the most by which a probe's round trip may be wrong. The kernel counts in ticks of up to 4 ms, and the
+	// host that has the probe sent knows neither the moment at which it leaves nor the moment of a sample to the
+	// millisecond.
+	probeError = 10 * time.Millisecond
+)
 
 // Take adds one sample: TCP's shortest and smoothed round trips. fresh is set if data of this host was acknowledged
 // since the last sample. Otherwise the smoothed one is old.
 func (t *Trip) Take(now time.Time, least, smoothed time.Duration, fresh bool) {
+	t.lower(least)
+	if fresh && smoothed > 0 {
+		t.latest, t.until = smoothed, now.Add(trusted)
+	}
+}
+
+// TakeProbe adds the round trip of a probe on an idle subflow. If it shows no queue for certain, the base counts as the
+// present round trip. If two probes in a row took less than the base, the subflow joined while there was a queue, and the
+// base is lowered. A single one may have been a coincidence: a segment that the peer sent by itself just then.
+func (t *Trip) TakeProbe(now time.Time, took time.Duration) {
+	if t.probed > 0 {
+		t.lower(max(t.probed, took) + probeError)
+	}
+	t.probed = took
+	t.latest, t.until = took, now.Add(probeTrusted)
+	if took <= t.least+probeError {
+		t.latest = t.least
+	}
+}
+
+// lower records a round trip that may be the shortest.
+func (t *Trip) lower(least time.Duration) {
 	if least > 0 && (t.least == 0 || least < t.least) {
 		t.least = least
-	}
-	if fresh && smoothed > 0 {
-		t.latest, t.at = smoothed, now
 	}
 }
 
 // Base returns the round trip without a queue, or zero if it is unknown.
 func (t *Trip) Base() time.Duration { return t.least }
 
+// Measured reports whether the round trip was measured recently.
+func (t *Trip) Measured(now time.Time) bool { return !now.After(t.until) }
+
 // Now returns the present round trip with its queue. If none was measured recently, it returns the base.
 func (t *Trip) Now(now time.Time) time.Duration {
-	if t.at.IsZero() || now.Sub(t.at) > trusted {
+	if !t.Measured(now) {
 		return t.least
 	}
 	return max(t.latest, t.least)
 }
-
-// Queue returns the part of the present round trip that is spent in queues.
-func (t *Trip) Queue(now time.Time) time.Duration { return t.Now(now) - t.least }

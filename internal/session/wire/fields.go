@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"time"
 )
@@ -23,6 +24,15 @@ const maxDuration = 366 * 24 * time.Hour
 
 // Span limits d to what messages can carry: positive, and at most a year.
 func Span(d time.Duration) time.Duration { return min(max(d, time.Millisecond), maxDuration) }
+
+// Spread returns the time left until a time, changed by at most a quarter. The change differs from member to member, so
+// that those that wait for the same time do not all return at once.
+func Spread(left time.Duration, until time.Time, member string) time.Duration {
+	const steps = 1000
+	h := fnv.New64a()
+	fmt.Fprint(h, member, until.UnixNano())
+	return left*3/4 + left/2/steps*time.Duration(h.Sum64()%(steps+1))
+}
 
 func (a address) MarshalBinary() ([]byte, error) {
 	addr := netip.Addr(a)

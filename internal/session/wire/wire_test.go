@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -422,5 +423,33 @@ func TestForeignTextIsHarmless(t *testing.T) {
 	text := m.(Refusal).Message
 	if strings.ContainsAny(text, "\x1b\n\u202e") || len(text) > maxText || !strings.Contains(text, "gone") {
 		t.Errorf("%q", text)
+	}
+}
+
+// Spread changes a time by at most a quarter, on average not at all, and differently for each member and time.
+func TestSpread(t *testing.T) {
+	const left, members = 16 * time.Second, 1000
+	until := time.Unix(1e9, 0)
+	var sum time.Duration
+	var tenths [11]int
+	for i := range members {
+		name := fmt.Sprint("member", i)
+		d := Spread(left, until, name)
+		if d < left*3/4 || d > left*5/4 || d != Spread(left, until, name) {
+			t.Fatalf("%s waits for %v", name, d)
+		}
+		sum += d
+		tenths[(d-left*3/4)*10/(left/2)]++
+	}
+	if mean := sum / members; (mean - left).Abs() > left/50 {
+		t.Errorf("on average they wait for %v", mean)
+	}
+	for i, n := range tenths[:10] {
+		if n < members/20 || n > members/5 {
+			t.Errorf("%d of %d members wait for a time in tenth %d", n, members, i)
+		}
+	}
+	if Spread(left, until, "alice") == Spread(left, until.Add(time.Second), "alice") {
+		t.Error("the same member always comes at the same time")
 	}
 }

@@ -65,7 +65,7 @@ func TestMappingsAreRefused(t *testing.T) {
 			u.Of = func(string) MemberConditions { return MemberConditions{Giving: closed} }
 		}, wire.NotOffered, retryOwn},
 		"switched off":    {func(_ *MappingRequest, u *Conditions) { u.Giving.Cause = giving.SwitchedOff }, wire.SwitchedOff, 0},
-		"loaded":          {func(_ *MappingRequest, u *Conditions) { u.LoadedUntil = begin.Add(9 * time.Second) }, wire.Loaded, 9 * time.Second},
+		"loaded":          {func(_ *MappingRequest, u *Conditions) { u.LoadedUntil = begin.Add(9 * time.Second) }, wire.Loaded, wire.Spread(9*time.Second, begin.Add(9*time.Second), "alice")},
 		"no port is free": {func(_ *MappingRequest, u *Conditions) { u.PortTaken = func(uint16) bool { return true } }, wire.Busy, retryQuota},
 		"one more": {func(r *MappingRequest, u *Conditions) {
 			r.Server = netip.MustParseAddrPort("8.0.0.4:443")
@@ -122,6 +122,29 @@ func TestLoadedRefusesOnlyWhoHasAnother(t *testing.T) {
 	r.Server, r.Sole, under.LoadedUntil = netip.MustParseAddrPort("8.0.0.4:443"), false, begin
 	if refusal := ask(r); refusal != nil && refusal.Code == wire.Loaded {
 		t.Errorf("when that is over: %v", refusal)
+	}
+}
+
+// Members that a loaded waypoint refuses at one moment do not all come back at another.
+func TestLoadedRefusalsAreSpread(t *testing.T) {
+	under := conditions(t, begin)
+	under.LoadedUntil = begin.Add(12 * time.Second)
+	var requests []MappingRequest
+	for i := range 40 {
+		requests = append(requests, MappingRequest{Request: from(fmt.Sprint("member", i), clientNumber(i+1), 0), Server: server})
+	}
+	b := New(terms()).Decide(requests, under)
+	came := make(map[time.Duration]int) // by the second
+	for _, a := range b.Answers(false) {
+		if a.Refusal == nil || a.Refusal.Code != wire.Loaded {
+			t.Fatalf("the answer is %+v", a)
+		}
+		came[a.Refusal.RetryAfter.Truncate(time.Second)]++
+	}
+	for at := 9 * time.Second; at < 15*time.Second; at += time.Second {
+		if n := came[at]; n == 0 || n > 20 {
+			t.Errorf("after %v come %d of 40", at, n)
+		}
 	}
 }
 

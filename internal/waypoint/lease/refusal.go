@@ -63,7 +63,7 @@ func (c Conditions) loaded(r MappingRequest) *wire.Refusal {
 	if r.Sole || left <= 0 {
 		return nil
 	}
-	return refuseFor(wire.Span(left), r.ID, wire.Loaded, "")
+	return refuseFor(wire.Span(wire.Spread(left, c.LoadedUntil, r.Name)), r.ID, wire.Loaded, "")
 }
 
 // closed refuses a request if the waypoint gives nothing now, to anybody or to this member. Otherwise it returns nil.

@@ -14,10 +14,11 @@ export function reasons(w, now) {
 			...(more ? [el('li', {class: 'soft'}, `and ${number(more, 'other connection', 'other connections')}`)] : []),
 		]),
 		...part('Waypoints that it tried', live.flatMap((c) => c.tried ?? []).map((r) => item(`${r.waypoint}, ${age(r.at, now)} ago`, r.why))),
-		...part('Ended lately', ended.map((c) => connection(`to ${serverOf(c)}, ended ${age(c.ended, now)} ago, after ${age(c.since, new Date(c.ended))}`, '', c.subflows.map((s) => [nameOf(s), s.why])))),
+		...part('Paths that it left', live.flatMap((c) => c.left ?? []).map((d) => item(`${nameOf(d)}, ${age(d.at, now)} ago`, left(d)))),
+		...part('Ended lately', ended.map((c) => connection(`to ${serverOf(c)}, ended ${age(c.ended, now)} ago, after ${age(c.since, new Date(c.ended))}`, '', [...c.subflows.map((s) => [nameOf(s), s.why]), ...(c.left ?? []).map((d) => [`left ${nameOf(d)}`, left(d)])]))),
 		...part('Paths that a new connection would have', [
-			item('direct', measured(w.direct) || 'not measured yet', true),
-			...w.candidates.map((c) => item(candidate(c, w.candidates), [c.why + until(c.until), c.taken && c.untried && 'not tried with this server lately', c.wait_ms && `a message takes ${c.guessed ? 'about ' : ''}${trip(c.wait_ms)}`, measured(c.measured)].filter(Boolean).join('; '), c.taken)),
+			item('direct', [...outlook(w.direct), measured(w.direct)].filter(Boolean).join('; ') || 'not measured yet', true),
+			...w.candidates.map((c) => item(candidate(c, w.candidates), [c.why + until(c.until), c.change, c.taken && c.untried && 'not tried with this server lately', ...outlook(c), measured(c.measured)].filter(Boolean).join('; '), c.taken)),
 			...(w.unavailable ?? []).map((u) => item(`none through ${u.waypoint}, which is ${u.state}`, u.why)),
 			...(w.note ? [item('no detour', w.note)] : []),
 			...(w.converter ? [item('converters', w.converter)] : []),
@@ -44,6 +45,15 @@ const part = (title, items) => items.length ? [el('h4', {}, title), el('ul', {},
 const item = (name, text, taken) => el('li', {}, el('strong', {class: taken ? 'good' : ''}, name + (taken ? ', taken' : '')), `: ${text}`);
 
 const until = (t) => t ? `, until ${new Date(t).toLocaleString()}` : '';
+
+// left tells what became of a path that a connection left, and why.
+const left = (d) => `${d.ended ? 'ended' : 'became a backup'}, because ${d.why}`;
+
+// outlook returns what a new connection may expect of a path, as texts.
+const outlook = (x) => [
+	x.wait_ms && `a message takes ${x.guessed ? 'about ' : ''}${trip(x.wait_ms)}`,
+	x.expected_bps === 0 ? 'a download would gain nothing from it' : x.expected_bps && `one more download may expect ${rate(x.expected_bps)}`,
+];
 
 // measured returns what connections measured on a path, as text; nothing if they did not.
 function measured(m) {

@@ -71,5 +71,46 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// The first probe of an idle subflow is sent at once, and the time of its answer tells the round trip. Ticks of the kernel's
+// clock and a late sample make it a few milliseconds longer.
+func TestAnswersTellTheRoundTrip(t *testing.T) {
+	const delay, most = 40 * time.Millisecond, 10 * time.Millisecond
+	s := mptcptest.NewDistantPair(t, "10.0.1.2", "10.0.1.1", delay)
+	p := open(t, s)
+	s.Connect(t, "10.0.1.1")
+	for deadline := time.Now().Add(time.Minute); ; { // a busy machine is late now and then
+		s.Eventually(t, s.Join, "the subflow is idle", func(m mptcp.Metrics) bool { return m.LastAckRecv > 1200*time.Millisecond })
+		before := s.Metrics(t, s.Join)
+		begun := time.Now()
+		if err := p.Begin(s.Join.Local, s.Join.Remote); err != nil {
+			t.Fatal(err)
+		}
+		s.Nudge(t, s.Join)
+		var after mptcp.Metrics
+		s.Eventually(t, s.Join, "the probe is answered", func(m mptcp.Metrics) bool {
+			after = m
+			return m.SegsIn > before.SegsIn
+		})
+		took := time.Since(begun) - after.LastAckRecv
+		t.Logf("%v", took)
+		if after.DataSegsIn != before.DataSegsIn || min(after.LastDataRecv, after.LastDataSent) < before.LastAckRecv {
+			t.Fatalf("the answer counts as data: before %+v, after %+v", before, after)
+		}
+		if took < 2*delay-most {
+			t.Fatalf("%v, shorter than the path", took)
+		}
+		if after.SegsIn == before.SegsIn+1 && took <= 2*delay+most {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no round trip within %v of %v", most, 2*delay)
+		}
+		if err := p.End(s.Join.Local, s.Join.Remote); err != nil {
+			t.Fatal(err)
+		}
+		s.Nudge(t, s.Join)
+	}
+}
+
 // The agent's unit has no more.
 func TestTwoCapabilitiesAreEnough(t *testing.T) { cgrouptest.TwoCapabilitiesAreEnough(t, Open) }

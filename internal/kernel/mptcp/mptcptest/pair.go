@@ -1,6 +1,7 @@
 package mptcptest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,14 +34,59 @@ type Ends struct{ Local, Remote netip.AddrPort }
 func NewPair(t *testing.T, client, server string) *Pair {
 	t.Helper()
 	s := &Pair{Client: netnstest.New(t), Server: netnstest.New(t)}
+	netnstest.Veth(t, end(s.Client, client), end(s.Server, server))
+	return s
+}
+
+// NewDistantPair is NewPair with a delay of packets in each direction. It skips the test on a host without /dev/net/tun.
+func NewDistantPair(t *testing.T, client, server string, delay time.Duration) *Pair {
+	t.Helper()
+	s := &Pair{Client: netnstest.New(t), Server: netnstest.New(t)}
+	ends := [2]*os.File{end(s.Client, client).TUN(t), end(s.Server, server).TUN(t)}
+	var wires sync.WaitGroup
+	for i := range ends {
+		wires.Go(func() { carry(ends[i], ends[1-i], delay) })
+	}
+	t.Cleanup(func() {
+		ends[0].Close()
+		ends[1].Close()
+		wires.Wait()
+	})
+	return s
+}
+
+func end(ns *netnstest.NS, address string) netnstest.End {
 	bits := "/24"
-	if netip.MustParseAddr(client).Is6() {
+	if netip.MustParseAddr(address).Is6() {
 		bits = "/64"
 	}
-	netnstest.Veth(t,
-		netnstest.End{NS: s.Client, Name: "eth0", Addresses: []string{client + bits}},
-		netnstest.End{NS: s.Server, Name: "eth0", Addresses: []string{server + bits}})
-	return s
+	return netnstest.End{NS: ns, Name: "eth0", Addresses: []string{address + bits}}
+}
+
+// carry copies packets until from is closed, each after the delay.
+func carry(from io.Reader, to io.Writer, delay time.Duration) {
+	type packet struct {
+		due  time.Time
+		data []byte
+	}
+	wire := make(chan packet, 1024)
+	delivered := make(chan struct{})
+	go func() {
+		defer close(delivered)
+		for p := range wire {
+			time.Sleep(time.Until(p.due))
+			_, _ = to.Write(p.data)
+		}
+	}()
+	for buffer := make([]byte, 65536); ; {
+		n, err := from.Read(buffer)
+		if err != nil {
+			break
+		}
+		wire <- packet{time.Now().Add(delay), bytes.Clone(buffer[:n])}
+	}
+	close(wire)
+	<-delivered
 }
 
 // Connect makes the connection and the join; what sees sockets begin must be open.

@@ -1,0 +1,286 @@
+package path
+
+import (
+	"fmt"
+	"time"
+)
+
+// Cause classifies the reasons for the use of a subflow, and for leaving its path.
+type Cause uint8
+
+const (
+	// CauseNone means that nothing was decided, as for a direct path that carries.
+	CauseNone Cause = iota
+	// CauseChosen means that the detour was chosen.
+	CauseChosen
+	// CauseStandby means that the policy lets another path carry.
+	CauseStandby
+	// CauseDoubted means that nothing comes over the path while others are busy. It may turn out to work.
+	CauseDoubted
+	// CauseSilent means that nothing came over the path while another worked.
+	CauseSilent
+	// CauseStalled means that the subflow made no progress while its connection did.
+	CauseStalled
+	// CauseHarm means that data arrived changed, or that the waypoint harmed other connections.
+	CauseHarm
+	// CauseLossy means that the path lost too many packets.
+	CauseLossy
+	// CauseMessages means that another path carries the messages, or is to carry those that are likely.
+	CauseMessages
+	// CauseSlower means that messages wait less on another path.
+	CauseSlower
+	// CauseGivesLess means that another waypoint is expected to give bulk traffic more.
+	CauseGivesLess
+	// CauseCollapsed means that the rate of bulk traffic collapsed.
+	CauseCollapsed
+	// CauseLoaded means that the waypoint reports that it is loaded.
+	CauseLoaded
+	// CauseYields means that another waypoint takes the place.
+	CauseYields
+	// CauseOmitted means that the subflow stands by for a moment, to find out what the connection gets without it.
+	CauseOmitted
+	// CauseAddsNothing means that bulk traffic gets as much without the path.
+	CauseAddsNothing
+	// CauseBurden means that the path holds up the others for more than it is worth.
+	CauseBurden
+	// CauseLine means that this host's own line is the bottleneck.
+	CauseLine
+	// CauseBudget means that a budget of bytes is used up.
+	CauseBudget
+	// CauseLimited means that the policy limits the rate of the path.
+	CauseLimited
+	// CauseSurplus means that the operator lowered the number of subflows.
+	CauseSurplus
+	// CauseUnwanted means that the operator does not want the waypoint.
+	CauseUnwanted
+	// CauseWithdrawn means that the waypoint is not used any more.
+	CauseWithdrawn
+	// CauseMoved means that the detour's path has moved.
+	CauseMoved
+	// CauseRefreshed means that a new subflow takes the place, because the old one was slow or silent.
+	CauseRefreshed
+	// CauseNoAddress means that this host lost the subflow's source address.
+	CauseNoAddress
+	// CauseClosed means that the subflow ended by itself.
+	CauseClosed
+)
+
+var causeCodes = [...]string{
+	CauseChosen: "chosen", CauseStandby: "standby", CauseDoubted: "doubted", CauseSilent: "silent", CauseStalled: "stalled", CauseHarm: "harm",
+	CauseLossy: "lossy", CauseMessages: "messages", CauseSlower: "slower", CauseGivesLess: "less-goodput", CauseCollapsed: "collapsed",
+	CauseLoaded: "loaded", CauseYields: "yields", CauseOmitted: "omitted", CauseAddsNothing: "adds-nothing", CauseBurden: "burden",
+	CauseLine: "line", CauseBudget: "budget", CauseLimited: "limited", CauseSurplus: "surplus", CauseUnwanted: "unwanted",
+	CauseWithdrawn: "withdrawn", CauseMoved: "moved", CauseRefreshed: "refreshed", CauseNoAddress: "no-address", CauseClosed: "closed",
+}
+
+// Code returns a stable word for the cause, for programs. It is empty for CauseNone.
+func (c Cause) Code() string { return causeCodes[c] }
+
+// SubflowReason tells why a subflow is used as it is, or why its path was left: the cause, and what was compared. The
+// zero value means that nothing was decided.
+type SubflowReason struct {
+	Cause Cause
+	// Chosen is set for CauseChosen. It must not be changed.
+	Chosen *Reason
+	// Other compares the path with the one that is used instead. Nil: none was compared.
+	Other *Comparison
+	// Numbers has what was measured on the path itself. Nil: nothing decided.
+	Numbers *Numbers
+}
+
+// Numbers are what a decision about a subflow used. Those that do not belong to its cause are zero.
+type Numbers struct {
+	// Loss is the share of packets that the path lost.
+	Loss float64
+	// Goodput is the rate of bulk traffic on the path, and Before its earlier rate, in bits of payload a second.
+	Goodput, Before float64
+	// With and Without are the rates of bulk traffic on all paths, with and without this one.
+	With, Without float64
+	// Missed, Held and Carried are as in Verdict.
+	Missed, Held, Carried uint64
+	// Silent is the time for which nothing came, and Unanswered the number of probes without an answer.
+	Silent     time.Duration
+	Unanswered int
+	// Limit is the highest rate that the subflow may have, in bits a second.
+	Limit float64
+	// Err is what ended the subflow, or the harm that was seen. Nil: an orderly end.
+	Err error
+}
+
+// Compared returns the comparisons with other paths that decided.
+func (r *SubflowReason) Compared() []Comparison {
+	switch {
+	case r.Chosen != nil:
+		return r.Chosen.compared()
+	case r.Other != nil:
+		return []Comparison{*r.Other}
+	default:
+		return nil
+	}
+}
+
+// limitedTo adds that the subflow may have no higher rate, in bits a second.
+func (r *SubflowReason) limitedTo(rate float64) {
+	if r.Cause == CauseNone {
+		r.Cause = CauseLimited
+	}
+	if r.Numbers == nil {
+		r.Numbers = &Numbers{}
+	}
+	r.Numbers.Limit = rate
+}
+
+// reason returns why a subflow is set aside.
+func (a *aside) reason() SubflowReason {
+	v := &a.why
+	r := SubflowReason{Cause: asideCauses[a.cause]}
+	switch a.cause {
+	case lossy:
+		r.Numbers = &Numbers{Loss: v.Loss}
+		if a.times > 0 { // else it began so, and nothing was compared
+			r.Other = &Comparison{Waypoint: v.Waypoint, Loss: v.Loss, OtherLoss: v.OtherLoss}
+		}
+	case standsBy:
+		if v.OtherWait > 0 { // else it began so, because messages are likely
+			r.Other = v.byWait()
+		}
+	case yieldsPlace:
+		r.Other = &Comparison{Waypoint: v.Waypoint}
+	case addsNothing, addedNothing:
+		switch {
+		case v.isBurden():
+			r.Cause, r.Numbers = CauseBurden, &Numbers{Missed: v.Missed, Held: v.Held, Carried: v.Carried}
+			return r
+		case v.With == 0:
+			r.Cause = CauseOmitted
+			return r
+		case v.Line:
+			r.Cause = CauseLine
+		}
+		r.Numbers = &Numbers{With: v.With, Without: v.Without}
+	default:
+	}
+	return r
+}
+
+var asideCauses = [...]Cause{
+	lossy: CauseLossy, standsBy: CauseMessages, spent: CauseBudget, yieldsPlace: CauseYields, addsNothing: CauseAddsNothing,
+	behindLine: CauseLine, addedNothing: CauseAddsNothing, surplus: CauseSurplus,
+}
+
+// byWait compares the waits of messages.
+func (v *Verdict) byWait() *Comparison {
+	return &Comparison{Waypoint: v.Waypoint, Wait: v.Wait, OtherWait: v.OtherWait, Measured: true, Loss: v.Loss, OtherLoss: v.OtherLoss}
+}
+
+// left returns why the path was left, as a clause about "it" in the past.
+func (r *SubflowReason) left() string {
+	n, x := Numbers{}, Comparison{}
+	if r.Numbers != nil {
+		n = *r.Numbers
+	}
+	if r.Other != nil {
+		x = *r.Other
+	}
+	switch r.Cause {
+	case CauseStandby:
+		return "the policy lets another path carry"
+	case CauseSilent:
+		return fmt.Sprintf("nothing came over it for %v while another path worked%s", n.Silent.Round(100*time.Millisecond), unansweredWords(n.Unanswered))
+	case CauseStalled:
+		return fmt.Sprintf("it made no progress for %v while the connection did", n.Silent.Round(100*time.Millisecond))
+	case CauseHarm:
+		return "it did harm: " + failureWords(n.Err)
+	case CauseLossy:
+		if r.Other == nil {
+			return fmt.Sprintf("it lost %.1f %% of the packets", 100*n.Loss)
+		}
+		return fmt.Sprintf("it lost %.1f %% of the packets, %s %.1f %%", 100*n.Loss, pathWords(x.Waypoint), 100*x.OtherLoss)
+	case CauseSlower:
+		return fmt.Sprintf("messages took %s over it, %s over %s", waitWithLoss(x.Wait, x.Loss), waitWithLoss(x.OtherWait, x.OtherLoss), pathWords(x.Waypoint))
+	case CauseGivesLess:
+		return fmt.Sprintf("bulk traffic got %s over it, and could expect %s of %s", inMbit(x.Goodput), inMbit(x.OtherGoodput), x.Waypoint)
+	case CauseCollapsed:
+		return fmt.Sprintf("its rate fell from %s to %s", inMbit(n.Before), inMbit(n.Goodput))
+	case CauseLoaded:
+		return "its waypoint said that it was loaded"
+	case CauseYields:
+		return yieldWords(&n, &x)
+	case CauseAddsNothing:
+		return fmt.Sprintf("bulk traffic got %s without it, %s with it", inMbit(n.Without), inMbit(n.With))
+	case CauseLine:
+		return fmt.Sprintf("this host's own line was the bottleneck: bulk traffic got %s without it, %s with it", inMbit(n.Without), inMbit(n.With))
+	case CauseBurden:
+		return burdenWords(n.Missed, n.Held, n.Carried)
+	case CauseBudget:
+		return "this month's budget of bytes through it was used up"
+	case CauseLimited:
+		if n.Limit == 0 {
+			return "the policy allows no traffic over it now"
+		}
+		return "the policy limits it to " + inMbit(n.Limit)
+	case CauseSurplus:
+		return "the configuration allowed fewer subflows"
+	case CauseUnwanted:
+		return "you did not want its waypoint (dcol use, dcol avoid)"
+	case CauseWithdrawn:
+		return "its waypoint is not used any more"
+	case CauseMoved:
+		return "it takes another way now, and a new subflow took its place"
+	case CauseRefreshed:
+		if n.Before > 0 {
+			return fmt.Sprintf("its rate fell from %s to %s, so the policy replaced it", inMbit(n.Before), inMbit(n.Goodput))
+		}
+		return "nothing got through over it any more, so the policy replaced it"
+	case CauseNoAddress:
+		return "this host lost the address from which it started"
+	case CauseClosed:
+		if n.Err == nil {
+			return "the other end closed it"
+		}
+		return "it broke: " + n.Err.Error()
+	default:
+		return "another path took its place"
+	}
+}
+
+// pathWords names the path through a waypoint, or the direct path if the name is empty.
+func pathWords(waypoint string) string {
+	if waypoint == "" {
+		return "the direct path"
+	}
+	return "the path through " + waypoint
+}
+
+func unansweredWords(probes int) string {
+	switch probes {
+	case 0:
+		return ""
+	case 1:
+		return ", and a probe was not answered"
+	default:
+		return fmt.Sprintf(", and %d probes were not answered", probes)
+	}
+}
+
+// yieldWords returns why a detour gave its place to a waypoint.
+func yieldWords(n *Numbers, x *Comparison) string {
+	switch {
+	case n.With > 0:
+		return fmt.Sprintf("bulk traffic got %s with it, %s with %s before", inMbit(n.With), inMbit(n.Without), x.Waypoint)
+	case x.OtherGoodput > 0:
+		return fmt.Sprintf("it carried %s, and %s could give %s", inMbit(x.Goodput), x.Waypoint, inMbit(x.OtherGoodput))
+	case x.Goodput > 0:
+		return fmt.Sprintf("it carried %s, and %s was tried in its place", inMbit(x.Goodput), x.Waypoint)
+	default:
+		return fmt.Sprintf("%s was tried in its place", x.Waypoint)
+	}
+}
+
+// burdenWords returns what waited for a subflow that was a burden.
+func burdenWords(missed, held, carried uint64) string {
+	if held > 0 {
+		return fmt.Sprintf("%d KB that had arrived on other paths waited for it, and it carried %d KB", held/1000, carried/1000)
+	}
+	return fmt.Sprintf("the other paths could have carried %d KB while they waited for it, and it carried %d KB", missed/1000, carried/1000)
+}
