@@ -54,8 +54,8 @@ type Using struct {
 	Steering   Steering    `json:"steering"`
 	// Budgets are the operator's limits of the payload through waypoints in a month.
 	Budgets []Budget `json:"budgets,omitempty"`
-	// Exploring is the cost of trying paths in the current hour: those that were not measured, and those that lost
-	// much.
+	// Exploring is the cost of trying paths in the current hour: those that were not measured, those that lost much,
+	// and those through which nothing arrived.
 	Exploring Exploring `json:"exploring"`
 	// Sampling is set while more connections are active than can be measured.
 	Sampling *Sampling `json:"sampling,omitempty"`

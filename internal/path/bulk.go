@@ -21,7 +21,7 @@ const goodputAfter = 2 * time.Second
 
 // found returns what the connection's subflow measured since the last call.
 func (m *Manager) found(t turn, s *subflow) finding {
-	f := finding{trip: s.habits.trip.Base(), kind: t.kind}
+	f := finding{trip: s.habits.trip.Base(), carried: s.carried(), kind: t.kind}
 	if p, known := s.loses(t.now); known {
 		f.loss, f.packets = p, s.habits.packets
 	}

@@ -11,7 +11,7 @@ type CandidateReason struct {
 	Cause CandidateCause
 	// Chosen is set for CandidateChosen.
 	Chosen Reason
-	// Rest is set for CandidateRests.
+	// Rest is set for CandidateRests. Its Err is set for CandidateLastResort, too.
 	Rest Rest
 	// Loss is the share of packets that the detour lost, for CandidateLossy.
 	Loss float64
@@ -112,7 +112,7 @@ func (r *CandidateReason) of(d *Detour) string {
 	case CandidateRests:
 		return r.Rest.of(d.Kind)
 	case CandidateLastResort:
-		return "nothing arrived through it lately, so it is taken only if there is no other"
+		return failureWords(r.Rest.Err) + ", so it is taken only if there is no other"
 	case CandidateLoaded:
 		return "its waypoint says that it is loaded, so it is taken only if there is no other"
 	case CandidateLossy:
@@ -190,7 +190,7 @@ func (r *CandidateReason) changeLater(d *Detour) string {
 func (u *Usable) spareReason(capped bool, taken *Usable) CandidateReason {
 	switch {
 	case u.LastResort:
-		return CandidateReason{Cause: CandidateLastResort}
+		return CandidateReason{Cause: CandidateLastResort, Rest: Rest{Err: u.Err}}
 	case !u.Loaded.IsZero():
 		return CandidateReason{Cause: CandidateLoaded}
 	case !u.Shunned.IsZero():

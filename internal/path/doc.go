@@ -61,6 +61,7 @@
 //	detour.go kind.go                  detours, their kinds and offers
 //	rest.go                            which detours a connection does not use now, and until when
 //	retry.go trial.go suspension.go    ... after failures, while in-band SYNs are blocked, after harm
+//	blackhole.go                       ... after nothing arrived from servers in several networks
 //	spend.go quota.go limit.go         ... because of budgets (package budget), quotas and rate limits
 //	loaded.go                          ... because their waypoints are loaded
 //

@@ -115,7 +115,7 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 	local := netip.AddrPortFrom(from, 0)
 	c := m.newConn(0, local, x.Server, "", now)
 	c.subflows = []*subflow{{direct: true, up: true, local: local, remote: x.Server, since: now}}
-	c.short = now.Add(-offersCome) // as if it had waited for offers
+	c.short, c.moved = now.Add(-offersCome), now // as if it had waited for offers, and moved data
 	t := m.turn(c, now)
 	x.Direct = m.detours.directOutlook(x.Server, now)
 	switch _, ok := m.host.source(c); {
@@ -154,7 +154,7 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 		return cmp.Or(compareKnown(a.Wait, b.Wait), cmp.Compare(a.Waypoint, b.Waypoint), cmp.Compare(a.Kind, b.Kind))
 	})
 	for o := range m.detours.leading(x.Server) {
-		if until, why := m.detours.rests(t, o); (now.Before(until) || why.lasts()) && !t.takesLastResort(why) {
+		if until, why := m.detours.rests(t, o); (now.Before(until) || why.lasts()) && !m.detours.allowsLastResort(t, why) {
 			u := Usable{Detour: &o.Detour, Prospect: m.views.prospect(t, &m.detours, o)}
 			rests := m.detours.candidate(&u, x.Server, false, CandidateReason{Cause: CandidateRests, Rest: why}, now)
 			rests.Until = until

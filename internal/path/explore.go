@@ -2,15 +2,17 @@ package path
 
 import "time"
 
-// This file bounds the cost of exploring. There are three kinds of tries:
+// This file bounds the cost of exploring. There are four kinds of tries:
 //
 //   - A connection that explores takes a detour that was not measured before those that were (prospect.go).
 //   - A bulk connection tries out waypoints in the places of its detours (tryout.go).
 //   - A detour that was set aside because it lost too much carries again (weigh.go).
+//   - A connection without another detour takes one that was silent lately (a last resort, suspension.go). It does not
+//     count, and is always allowed, if the connection has no path that works.
 //
 // What a subflow carries in the first exploresFor of a try counts as the cost of the try. By then it has been
-// measured. Once the hour's tries or bytes are used up, connections take only what is known to be good, and lossy
-// detours stay set aside, until the hour ends. Tries under way go on, so the bytes may exceed the bound by what those
+// measured. Once the hour's tries or bytes are used up, connections take only what is known to be good, and lossy and
+// silent detours are not tried again, until the hour ends. Tries under way go on, so the bytes may exceed the bound by what those
 // carry.
 
 const (
@@ -74,7 +76,7 @@ func (e *exploration) state(now time.Time) Exploring {
 
 // explores reports whether the subflow is in a try.
 func (s *subflow) explores(now time.Time) bool {
-	return s.why != nil && s.why.explored && now.Sub(s.since) < exploresFor ||
+	return s.counted && now.Sub(s.since) < exploresFor ||
 		s.aside != nil && !s.aside.tried.IsZero() && now.Sub(s.aside.tried) < exploresFor
 }
 

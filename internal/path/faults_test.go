@@ -90,7 +90,7 @@ func TestPerfectNumbersForwardNothing(t *testing.T) {
 			s.offer("bob", "carol")
 			s.tell(path.WaypointMeasured{Waypoint: "bob", Addr: ip("bob"), RTT: time.Millisecond, Packets: 1e6})
 			s.tell(path.WaypointMeasured{Waypoint: "carol", Addr: ip("carol"), RTT: 15 * time.Millisecond})
-			s.tell(path.ClaimsHeard{Claims: []claim.Heard{{Member: "mallory", At: s.now, Claims: []claim.Claim{{Waypoint: "bob", Loss: 1, Goodput: 7}}}}})
+			s.tell(path.ClaimsHeard{Claims: []claim.Heard{{Member: "mallory", At: s.now, Claims: []claim.Claim{{Waypoint: "bob", Loss: 1, Goodput: claim.MostGoodput}}}}})
 			taken, stood := 0, time.Duration(0)
 			for range 60 { // one a minute
 				s.connect()
@@ -186,7 +186,8 @@ func TestAllWaypointsBad(t *testing.T) {
 				s.log = nil
 				s.pause(50 * time.Second)
 			}
-			if most := map[bool]int{false: 15, true: 60}[bad.dead]; joins > most { // a dead waypoint costs a SYN each time, and carries nothing
+			t.Logf("in the second half hour, 30 connections took %d detours to carry", joins)
+			if joins > 15 {
 				t.Errorf("in the second half hour, 30 connections took %d detours to carry", joins)
 			}
 		})

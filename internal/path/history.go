@@ -74,6 +74,7 @@ type record struct {
 	packets uint64        // number of packets that loss was measured over, at most EnoughPackets
 	shunned time.Time     // the time until which it is avoided because it lost too much
 	times   int           // how often in a row it was shunned
+	carried bool          // data got through
 
 	goodput   float64   // of this host's bulk connections, in bits of payload a second
 	goodputAt time.Time // when it was measured; zero: never
@@ -94,6 +95,7 @@ type finding struct {
 	trip    time.Duration
 	loss    float64
 	packets uint64       // packets that loss was measured over; 0: the loss is unknown
+	carried bool         // data got through
 	goodput float64      // 0: unknown
 	shows   bool         // the network limits the goodput, and it is all that the waypoint gives there
 	kind    measure.Kind // of the connection's traffic
@@ -177,6 +179,7 @@ func (h history) learn(waypoint string, server netip.AddrPort, f finding, now ti
 		r.packets = min(r.packets+f.packets, EnoughPackets)
 	}
 	r.learnGoodput(f, now)
+	r.carried = f.carried || r.carried && !old
 	r.at = now
 	h[key] = r
 }

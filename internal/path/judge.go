@@ -59,9 +59,11 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 		m.woken = m.detours.failed(t, e) || m.woken
 		switch {
 		case errors.Is(e.err, errCorrupt):
-			m.recordFault(e.detour, t.server, &corrupts, t.now)
+			m.recordFault(e.detour, t.server, &corrupts, e.since, t.now)
 		case errors.Is(e.err, errReported):
-			m.recordFault(e.detour, t.server, &reported, t.now)
+			m.recordFault(e.detour, t.server, &reported, e.since, t.now)
+		case errors.Is(e.err, errNoAnswer) && m.showsSilence(t, e):
+			m.countSilence(e.detour, t.server, e.since, t.now)
 		}
 	}
 }
@@ -123,15 +125,15 @@ func (m *Manager) endHoles(t turn) {
 	}
 	m.giveUp(t, errSilent, holes...)
 	for _, s := range holes {
-		m.recordFault(s.detour, t.server, &swallows, t.now)
+		m.recordSilence(s.detour, t.server, s.since, t.now)
 	}
 	m.step(t)
 }
 
-// recordFault suspends detours like d after fault f. If the fault forbids all use of them, the subflows over them end
-// as soon as their connections have others.
-func (m *Manager) recordFault(d *Detour, server netip.AddrPort, f *fault, now time.Time) {
-	who, until, ok := m.detours.suspensions.add(d, server, f, now)
+// recordFault suspends detours like d after a subflow that began at began suffered fault f. If the fault forbids all
+// use of them, the subflows over them end as soon as their connections have others.
+func (m *Manager) recordFault(d *Detour, server netip.AddrPort, f *fault, began, now time.Time) {
+	who, until, ok := m.detours.suspensions.add(d, server, f, began, now)
 	if !ok {
 		return
 	}

@@ -93,12 +93,12 @@ func (m *Manager) observe(t turn, s *subflow, sm *Sample, complete bool) (receiv
 
 // sampled processes the counters of one subflow.
 func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
-	if complete && s.detour != nil && sm.BytesReceived > s.received {
-		m.detours.suspensions.arrivedIntact(s.detour, t.server, t.now)
-	}
 	carried := s.carried()
-	arrived := sm.DataSegsIn != s.dataSegments
+	arrived, idle := sm.DataSegsIn != s.dataSegments, t.isIdle()
 	received, acked, counts := m.observe(t, s, sm, complete)
+	if s.detour != nil && s.carried() && (received != 0 || acked != 0) {
+		m.woken = m.detours.gotThrough(t, s, received != 0 && complete) || m.woken
+	}
 	if s.backup && (arrived || acked != 0) {
 		t.tellDemotion(s)
 	}
@@ -122,8 +122,8 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	if s.setsOut(t.now) {
 		m.conns.watch(t.conn, t.now)
 	}
-	settled := !carried && s.carried() || s.backoff != clip(sm.Backoff) && (t.leaving() || t.rule.acts()) || t.toRefresh(s) ||
-		s.standby && t.rule.restricts()
+	settled := !carried && s.carried() || idle && !t.isIdle() && t.isShort() ||
+		s.backoff != clip(sm.Backoff) && (t.leaving() || t.rule.acts() || t.isShort()) || t.toRefresh(s) || s.standby && t.rule.restricts()
 	s.backoff = clip(sm.Backoff)
 	// s must not be a backup, which may be a subflow through a tunnel that is not known yet.
 	heard := s.direct && !s.backup && s.received > 0 && !t.open()
@@ -131,6 +131,9 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	stalled := t.stalled(s, m.detours.lost)
 	if stalled {
 		m.giveUp(t, errStalled, s)
+		if s.detour != nil && s.silent() >= stalledAfter {
+			m.countSilence(s.detour, t.server, s.since, t.now)
+		}
 	}
 	if heard || stalled || settled {
 		m.step(t)

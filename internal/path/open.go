@@ -5,8 +5,12 @@ import (
 	"time"
 )
 
-// offersCome bounds the time that a waypoint takes to answer a request for a mapping.
-const offersCome = time.Second
+const (
+	// offersCome bounds the time that a waypoint takes to answer a request for a mapping.
+	offersCome = time.Second
+	// idleAfter is the time without data after which a connection does not try detours that were silent.
+	idleAfter = 15 * time.Second
+)
 
 // This file opens the detours of a connection: it builds the policy's view and carries out its
 // plan.
@@ -38,12 +42,14 @@ func (m *Manager) openDetours(t turn) {
 	t.delayed(plan.Delayed, plan.At)
 	for _, choice := range plan.Open {
 		o := m.detours.byID[choice.ID]
-		t.take(o, from, choice, m.asideAtFirst(t, &o.Detour, choice), &m.reasons)
-		t.took(choice.Waypoint)
-		if choice.Why.explored {
+		explores := choice.Why.explored || choice.Why.silent && !t.isCutOff()
+		if explores {
 			m.detours.exploration.begin(t.now)
-			t.tried = true
 		}
+		t.take(o, from, choice, explores, m.asideAtFirst(t, &o.Detour, choice), &m.reasons)
+		t.took(choice.Waypoint)
+		m.detours.suspensions.attempt(&o.Detour, t.server, t.now)
+		t.tried = t.tried || choice.Why.explored
 	}
 	if plan.Replace && (t.leaveLossy() || t.leaveCrowded()) {
 		m.again = append(m.again, t.token)
@@ -117,12 +123,12 @@ func (vs *views) of(t turn, k *detours) View {
 		}
 		until, why := k.rests(t, o)
 		rests := t.now.Before(until) || why.lasts()
-		if rests && !t.takesLastResort(why) {
+		if rests && !k.allowsLastResort(t, why) {
 			v.Resting = append(v.Resting, Resting{o.Kind, o.Waypoint, why})
 		} else {
 			v.Usable = append(v.Usable, Usable{
 				Detour: &o.Detour, Since: o.since, Unproven: o.unproven(), Failures: failures[o.Waypoint],
-				Wanted: k.steering.wants(o.Waypoint), LastResort: rests, Prospect: vs.prospect(t, k, o),
+				Wanted: k.steering.wants(o.Waypoint), LastResort: rests, Err: why.Err, Prospect: vs.prospect(t, k, o),
 			})
 		}
 	}
@@ -141,10 +147,21 @@ func (t turn) lacks(detour bool) {
 	}
 }
 
-// takesLastResort reports whether the connection may try a detour that rests. It first waits offersCome, so that
-// waypoints can offer another. Otherwise a detour that carries nothing could take the place of one that works.
-func (t turn) takesLastResort(why Rest) bool {
-	return why.isLastResort(t.now) && t.isShort() && !t.now.Before(t.short.Add(offersCome))
+// allowsLastResort reports whether the connection may try a detour that rests. It first waits offersCome, so that
+// waypoints can offer another. Otherwise a detour that carries nothing could take the place of one that works. If the
+// connection has a path that works, the try counts as exploring, and must show something, so the connection must not
+// be idle.
+func (k *detours) allowsLastResort(t turn, why Rest) bool {
+	return why.isLastResort(t.now) && t.isShort() && !t.now.Before(t.short.Add(offersCome)) &&
+		(!t.isIdle() && k.exploration.may(t.now) || t.isCutOff())
+}
+
+// isIdle reports whether the connection has moved no data for idleAfter.
+func (t turn) isIdle() bool { return t.now.Sub(t.moved) >= idleAfter }
+
+// isCutOff reports whether nothing gets through on any path of the connection, as far as is known.
+func (t turn) isCutOff() bool {
+	return !t.has(func(s *subflow) bool { return t.isLive(s) && s.backoff < stuckBackoff && !s.distrusted() })
 }
 
 // taken reports whether a subflow already uses the path that d would use to remote.
@@ -172,9 +189,9 @@ func (m *Manager) asideAtFirst(t turn, d *Detour, choice Choice) *aside {
 	return nil
 }
 
-// take requests a subflow over a detour on offer. from is the source address if the detour has none. begins is the
-// reason why the subflow begins set aside, or nil.
-func (t turn) take(o *offered, from netip.Addr, choice Choice, begins *aside, reasons *reasons) {
+// take requests a subflow over a detour on offer. from is the source address if the detour has none. explores is set
+// if the subflow counts as exploring. begins is the reason why it begins set aside, or nil.
+func (t turn) take(o *offered, from netip.Addr, choice Choice, explores bool, begins *aside, reasons *reasons) {
 	remote, _ := o.target(t.server)
 	why := choice.Why
 	why.instead, t.left = t.left, nil
@@ -182,7 +199,7 @@ func (t turn) take(o *offered, from netip.Addr, choice Choice, begins *aside, re
 		from = o.Local
 	}
 	s := &subflow{
-		detour: &o.Detour, why: reasons.shared(&why), try: o.unproven(), standby: choice.Standby,
+		detour: &o.Detour, why: reasons.shared(&why), try: o.unproven(), counted: explores, standby: choice.Standby,
 		backup: !t.open() && !o.Kind.own() || begins != nil || choice.Standby,
 		local:  netip.AddrPortFrom(from, 0), remote: remote, aside: begins,
 	}

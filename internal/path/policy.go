@@ -78,8 +78,10 @@ type Usable struct {
 	Since time.Time
 	// Unproven is set while it is not known whether the path to the waypoint lets the detour's SYNs through.
 	Unproven bool
-	// LastResort is set if the detour rests, and only a connection without another detour may take it.
+	// LastResort is set if the detour rests, and only a connection without another detour may take it. Err is the
+	// failure after which it rests.
 	LastResort bool
+	Err        error
 	// Failures counts the recent failures of the waypoint's detours towards the server.
 	Failures int
 	// Wanted is set if the operator wants the waypoint to be taken first.

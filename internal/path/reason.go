@@ -24,6 +24,7 @@ type Reason struct {
 	carrying string            // another waypoint, passed over because it carries more of the connection; empty: none
 	wanted   bool              // the operator wants its waypoint to be taken before others
 	explored bool              // it was not measured, and it was taken to measure it
+	silent   bool              // nothing arrived through it lately, and there was no other
 	fresh    bool              // the connection had no subflow through its waypoint
 	failing  string            // another waypoint, passed over because its detours failed; empty: none
 	shunned  time.Time         // the time until which its waypoint is avoided because of loss; zero: it is not
@@ -104,7 +105,7 @@ func (r *round) reason(best *Usable) (why Reason) {
 		why.better[why.n] = standing{k, is}
 		why.n++
 	}
-	why.shunned, why.loss, why.wanted, why.explored = best.Shunned, best.Loss, best.Wanted, r.tries(best)
+	why.shunned, why.loss, why.wanted, why.explored, why.silent = best.Shunned, best.Loss, best.Wanted, r.tries(best), best.LastResort
 	why.faster, why.gives = r.faster(best), r.gives(best)
 	for i := range r.Usable {
 		u := &r.Usable[i]
@@ -244,6 +245,9 @@ func (w Reason) of(d *Detour) string {
 	}
 	if w.tried != nil {
 		parts = append(parts, w.tried.Words())
+	}
+	if w.silent {
+		parts = append(parts, "nothing arrived through it lately, but there is no other")
 	}
 	if w.explored {
 		parts = append(parts, fmt.Sprintf("to be measured: %s was not yet towards this network", d.Waypoint))

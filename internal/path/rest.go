@@ -27,7 +27,8 @@ const (
 	RestsFailed RestCause = iota
 	// RestsBlocked means that the path lets none of the detour's SYNs through.
 	RestsBlocked
-	// RestsTried means that other connections are testing whether the path lets the SYNs through.
+	// RestsTried means that other connections are testing whether the path lets the SYNs through, or whether the
+	// waypoint forwards again after it was silent.
 	RestsTried
 	// RestsUnready means that this host cannot use the detour now.
 	RestsUnready
@@ -83,12 +84,13 @@ func (r Rest) of(k Kind) string {
 
 // detours holds all that is known of detours: which are on offer, what was measured, and what speaks against using
 // them. Failures count towards one server (retry.go). The results of an in-band detour's first joins count on one
-// network (trial.go). Suspensions follow harm to connections (suspension.go).
+// network (trial.go). Suspensions follow harm to connections (suspension.go, blackhole.go).
 type detours struct {
 	offers
 	failures    failures
 	trials      trials
 	suspensions suspensions
+	silences    silences
 	history     history
 	steering    Steering
 	sessions    sessions
@@ -155,8 +157,12 @@ func (k *detours) rests(t turn, o *offered) (until time.Time, why Rest) {
 	if r := k.failures.of(o.ID, t.server); r.at.After(until) {
 		until, why = r.at, Rest{Cause: RestsFailed, Err: r.err}
 	}
-	if b, ok := k.suspensions.on(&o.Detour, t.server, t.now); ok && b.until.After(until) {
-		until, why = b.until, Rest{Cause: RestsBlamed, Since: b.since, Err: b.fault.err, LastResort: b.lastResort()}
+	b, ok, attempted := k.suspended(&o.Detour, t.server, t.now)
+	if ok && b.until.After(until) {
+		until, why = b.until, Rest{Cause: RestsBlamed, Since: b.since, Err: b.fault.err, LastResort: b.lastResort(t.isCutOff())}
+	}
+	if attempted.After(until) && !t.isCutOff() {
+		until, why = attempted, Rest{Cause: RestsTried}
 	}
 	return until, why
 }
@@ -232,6 +238,7 @@ func (k *detours) switched() {
 	clear(k.failures)
 	k.trials.restart()
 	k.suspensions.forgiveSilence()
+	clear(k.silences)
 }
 
 // moved forgets what was measured on another network.
@@ -249,6 +256,7 @@ func (k *detours) forget(now time.Time) {
 	k.failures.forget(now)
 	k.trials.forget(now)
 	k.suspensions.forget(now)
+	k.silences.forget(now)
 	k.history.forget(now)
 	k.sharings.forget(now)
 	k.disappointments.forget(now)

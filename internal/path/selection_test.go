@@ -25,6 +25,7 @@ type selection struct {
 	random   *rand.Rand
 	paths    map[string]*pathWorth // by waypoint; "" is the direct one
 	subflows []*carried
+	server   netip.Addr // of the next connections; zero: web
 	token    path.Token
 	port     uint16
 	upTo     uint64
@@ -43,6 +44,7 @@ type pathWorth struct {
 	rate float64 // segments a second
 	loss float64
 	dead bool
+	deaf bool // it does not answer joins
 	// large is the extra delay of full packets.
 	large time.Duration
 }
@@ -99,12 +101,15 @@ func (s *selection) offer(waypoints ...string) {
 
 // connect begins a connection after the last one ended.
 func (s *selection) connect() {
+	if !s.server.IsValid() {
+		s.server = ip("web")
+	}
 	if s.token > 0 {
 		s.tell(path.ConnClosed{Token: s.token})
 	}
 	s.token++
 	s.port++
-	first := &carried{local: netip.AddrPortFrom(ip("me"), s.port), remote: netip.AddrPortFrom(ip("web"), 80), lastData: s.now, lastAnswer: s.now, lastSent: s.now}
+	first := &carried{local: netip.AddrPortFrom(ip("me"), s.port), remote: netip.AddrPortFrom(s.server, 80), lastData: s.now, lastAnswer: s.now, lastSent: s.now}
 	s.subflows = []*carried{first}
 	s.tell(path.ConnEstablished{Token: s.token, Local: first.local, Remote: first.remote})
 }
@@ -148,13 +153,20 @@ func (s *selection) tell(ev path.Event) {
 		case path.CreateSubflow:
 			s.port++
 			local := netip.AddrPortFrom(ip("me"), s.port)
+			if a.Local.IsValid() {
+				local = netip.AddrPortFrom(a.Local, s.port)
+			}
+			follow = append(follow, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: local})
+			if w := s.paths[a.Waypoint]; w != nil && w.deaf {
+				s.note("ask %s", name(a.Waypoint))
+				continue
+			}
 			s.subflows = append(s.subflows, &carried{
 				waypoint: a.Waypoint, local: local, remote: a.Remote, backup: a.Backup, toldBackup: a.Backup,
 				began: s.now, lastData: s.now, lastAnswer: s.now, lastSent: s.now,
 			})
 			s.note("join %s%s", name(a.Waypoint), map[bool]string{true: " as backup"}[a.Backup])
-			follow = append(follow, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: local},
-				path.SubflowEstablished{Token: a.Token, LocalID: a.LocalID, Local: local, Remote: a.Remote})
+			follow = append(follow, path.SubflowEstablished{Token: a.Token, LocalID: a.LocalID, Local: local, Remote: a.Remote})
 		case path.DestroySubflow:
 			if c := s.find(a.Local); c != nil {
 				if c.waypoint == "" {

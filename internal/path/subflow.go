@@ -20,6 +20,7 @@ type subflow struct {
 	standby bool   // a backup because the policy wants it
 	empties bool   // stands by until its queue has drained, because a limit is to begin
 	foreign bool   // created by the peer or by an earlier agent, so its id may equal one of ours
+	counted bool   // its beginning counts in the budget of exploring
 	backoff uint8  // doublings of its retransmission timer at the last sample
 	network uint32 // hostAddrs.network when it started
 	sampled uint32 // number of the last complete sample that included it; 0: none

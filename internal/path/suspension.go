@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -12,12 +13,16 @@ import (
 //
 // The suspension applies to the server towards which the harm was seen. Data that a waypoint changed looks like data
 // that the server sent with a wrong checksum, so one server proves nothing about the waypoint towards others. Only
-// corruption towards servers in several networks suspends the waypoint for all servers. Silence never does, because a
-// short outage affects the connections to all servers at once and is over soon.
+// corruption towards servers in several networks suspends the waypoint for all servers. Silence must also last for some
+// time (blackhole.go), because a short outage affects the connections to all servers at once and is over soon.
 //
 // The first suspension is short, because a new attempt costs only a subflow: the checksums that detected the
 // corruption protect the data. The suspension doubles each time the harm is seen again, unless data arrived intact
 // for a while in between.
+//
+// A suspension for silence ends as soon as a later attempt gets data through. Attempts are made one at a time: by the
+// first connection after the suspension, or earlier by one without another detour (a last resort). As long as the
+// waypoint stays silent, the waits between attempts double, too, unless the connection has no other path that works.
 
 // fault describes a kind of harm and the reaction to it.
 type fault struct {
@@ -27,11 +32,12 @@ type fault struct {
 	leave            bool // ends established subflows through it, too
 	spreads          bool // if seen towards servers in several networks, it counts towards all
 	initial, longest time.Duration
-	lastResort       time.Duration // time after which connections without another detour try it again; 0: they do not
+	lastResort       time.Duration // first wait until connections without another detour try it again; 0: they do not
 }
 
 var (
-	errSilent = errors.New("nothing arrived through it while another path worked")
+	errSilent    = errors.New("nothing arrived through it while another path worked")
+	errBlackHole = errors.New("nothing arrived through it from servers in several networks while other paths worked")
 
 	// corrupts means that data arrived changed. Nothing may be sent through the waypoint any more.
 	corrupts = fault{
@@ -46,7 +52,17 @@ var (
 	// swallows means that nothing arrived, not even the answers to probes if those could be sent.
 	swallows = fault{
 		err: errSilent, fix: "if it happens again, ask its operator whether a firewall there drops TCP",
-		initial: time.Minute, longest: 5 * time.Minute, lastResort: 5 * time.Second,
+		initial: time.Minute, longest: time.Hour, lastResort: 5 * time.Second,
+	}
+	// swallowed means the same of a path that leads through no waypoint, such as an uplink. A radio link is often silent
+	// for long and then works again.
+	swallowed = fault{
+		err: errSilent, fix: "check the uplink", initial: time.Minute, longest: 5 * time.Minute, lastResort: swallows.lastResort,
+	}
+	// blackHole means that nothing arrives from any server.
+	blackHole = fault{
+		err: errBlackHole, fix: "ask its operator whether it still forwards TCP", initial: swallows.initial, longest: swallows.longest,
+		lastResort: swallows.lastResort,
 	}
 )
 
@@ -56,6 +72,13 @@ const (
 	// forgivenAfter is the number of complete samples after a suspension, a second apart, in which data must have
 	// arrived over a detour before the fault is forgotten.
 	forgivenAfter = 60
+	// urgentWait is the longest wait before a last resort of a connection without a path that works.
+	urgentWait = 30 * time.Second
+	// attemptFor is the time for which one attempt after a silence keeps other connections from making one. An idle
+	// detour that is silent is found out in about eleven seconds.
+	attemptFor = 12 * time.Second
+	// mostSuspensions bounds the suspensions that are remembered.
+	mostSuspensions = 1024
 )
 
 // anyKind in a suspended means all kinds.
@@ -70,19 +93,35 @@ type suspended struct {
 
 type suspension struct {
 	fault        *fault
-	times        int // suspensions in a row
-	well         int // samples since the suspension in which data arrived
-	since, until time.Time
+	times        int       // suspensions in a row
+	since        time.Time // start of the first one
+	began, until time.Time // start and end of the last one
+	attempts     int       // since then, without a result
+	tried        time.Time // start of the last of these; zero: none
+	works        bool      // data got through since then
+	well         int       // complete samples since then in which data arrived
 }
 
 // lastResort returns the time from which a connection without another detour may try the waypoint again, or zero if
 // none may before the suspension's end. An outage is often over after seconds, and another try costs only a subflow.
-// The wait doubles each time.
-func (b suspension) lastResort() time.Time {
+// The wait doubles each time. If urgent is set, because the connection has no path that works, it stays short.
+func (b suspension) lastResort(urgent bool) time.Time {
 	if b.fault.lastResort == 0 {
 		return time.Time{}
 	}
-	return b.since.Add(b.fault.lastResort << min(b.times-1, 10))
+	wait := doubled(b.fault.lastResort, b.times-1+b.attempts, b.fault.longest)
+	if urgent {
+		return b.began.Add(min(wait, urgentWait))
+	}
+	return later(later(b.began, b.tried).Add(wait), b.attempted())
+}
+
+// attempted returns the time until which the last attempt keeps others from making one. It may be in the past.
+func (b suspension) attempted() time.Time {
+	if b.tried.IsZero() {
+		return time.Time{}
+	}
+	return b.tried.Add(attemptFor)
 }
 
 // over reports whether the suspension is forgotten.
@@ -96,14 +135,15 @@ func (who suspended) covers(d *Detour) bool {
 // suspensions holds the present and recent suspensions.
 type suspensions map[suspended]suspension
 
-// add records that a subflow over d to server suffered fault f. It returns what is suspended because of it, and until
-// when. ok is false if that was suspended already, because of another subflow.
-func (x suspensions) add(d *Detour, server netip.AddrPort, f *fault, now time.Time) (who suspended, until time.Time, ok bool) {
+// add records that a subflow over d to server, begun at began, suffered fault f. A zero server means all servers. add
+// returns what is suspended because of it, and until when. ok is false if that was suspended already when the subflow
+// began, or has been suspended since because of another.
+func (x suspensions) add(d *Detour, server netip.AddrPort, f *fault, began, now time.Time) (who suspended, until time.Time, ok bool) {
 	who = suspended{d.Waypoint, d.Kind, server}
 	if f.allKinds {
 		who.kind = anyKind
 	}
-	if now.Before(x[who].until) {
+	if b := x[who]; now.Before(b.until) && (f.leave || !began.After(b.began)) {
 		return who, until, false
 	}
 	x.suspend(who, f, now)
@@ -116,13 +156,26 @@ func (x suspensions) add(d *Detour, server netip.AddrPort, f *fault, now time.Ti
 
 // suspend starts a suspension, or extends one.
 func (x suspensions) suspend(who suspended, f *fault, now time.Time) {
-	b := x[who]
-	if b.fault == nil || b.over(now) {
+	b, known := x[who]
+	if !known && len(x) >= mostSuspensions {
+		x.dropFirst()
+	}
+	if !known || b.over(now) {
 		b = suspension{fault: f, since: now}
 	}
-	b.until, b.well = now.Add(doubled(f.initial, b.times, f.longest)), 0
-	b.times++
-	x[who] = b
+	x[who] = suspension{
+		fault: f, times: b.times + 1, since: b.since, began: now, until: now.Add(doubled(f.initial, b.times, f.longest)),
+	}
+}
+
+// dropFirst drops the eighth of the suspensions that end first.
+func (x suspensions) dropFirst() {
+	all := slices.SortedFunc(maps.Keys(x), func(a, b suspended) int {
+		return cmp.Or(x[a].until.Compare(x[b].until), cmp.Compare(a.waypoint, b.waypoint), cmp.Compare(a.kind, b.kind), a.server.Compare(b.server))
+	})
+	for _, who := range all[:len(all)/8] {
+		delete(x, who)
+	}
 }
 
 // networks counts the networks with a server towards which who is suspended. It ignores who.server.
@@ -141,22 +194,60 @@ func networkOf(a netip.Addr) netip.Prefix {
 	return blockOf(a, 16, 32)
 }
 
-// arrivedIntact records that data arrived over d since the last complete sample.
-func (x suspensions) arrivedIntact(d *Detour, server netip.AddrPort, now time.Time) {
+// gotThrough records that data got through d to or from server since the last sample, over a subflow that began at
+// began. intact is set if data arrived before a complete sample. It reports whether other connections may use the detour
+// because of that.
+func (x suspensions) gotThrough(d *Detour, server netip.AddrPort, intact bool, began, now time.Time) (wake bool) {
+	if len(x) == 0 {
+		return false
+	}
+	for _, who := range suspendedFor(d, server) {
+		b, ok := x[who]
+		switch {
+		case !ok || b.fault.leave && (!intact || now.Before(b.until)):
+			continue
+		case now.Before(b.until) && who.server.IsValid() && !began.After(b.began):
+			continue // another subflow to the same server is silent
+		case now.Before(b.until):
+			b.until, wake = now, true
+		}
+		wake = wake || b.attempts > 0
+		b.attempts, b.tried = 0, time.Time{}
+		if intact {
+			b.well++
+		}
+		if b.well >= forgivenAfter {
+			delete(x, who)
+			continue
+		}
+		b.works = true
+		x[who] = b
+	}
+	return wake
+}
+
+// attempt records that a connection to server takes d.
+func (x suspensions) attempt(d *Detour, server netip.AddrPort, now time.Time) {
 	if len(x) == 0 {
 		return
 	}
 	for _, who := range suspendedFor(d, server) {
-		b, ok := x[who]
-		if !ok || now.Before(b.until) {
-			continue
+		if b, ok := x[who]; ok && !b.fault.leave && !b.works {
+			b.attempts, b.tried = b.attempts+1, now
+			x[who] = b
 		}
-		if b.well++; b.well >= forgivenAfter {
-			delete(x, who)
-			continue
-		}
-		x[who] = b
 	}
+}
+
+// attempted returns the time until which an attempt by another connection keeps others from taking d. It may be in the
+// past. works is as for on.
+func (x suspensions) attempted(d *Detour, server netip.AddrPort, works bool) (until time.Time) {
+	for _, who := range suspendedFor(d, server) {
+		if b := x[who]; !works || b.fault != &blackHole {
+			until = later(until, b.attempted())
+		}
+	}
+	return until
 }
 
 // suspendedFor returns the keys under which a suspension of d towards server may be recorded.
@@ -167,13 +258,11 @@ func suspendedFor(d *Detour, server netip.AddrPort) [4]suspended {
 	}
 }
 
-// on returns the longest suspension of d towards server. ok is false if there is none.
-func (x suspensions) on(d *Detour, server netip.AddrPort, now time.Time) (worst suspension, ok bool) {
-	if len(x) == 0 {
-		return worst, false
-	}
+// on returns the longest suspension of d towards server. ok is false if there is none. If works is set, the waypoint
+// lately got data through from that network, so suspensions as a black hole do not count.
+func (x suspensions) on(d *Detour, server netip.AddrPort, works bool, now time.Time) (worst suspension, ok bool) {
 	for _, who := range suspendedFor(d, server) {
-		if b := x[who]; now.Before(b.until) && (!ok || b.until.After(worst.until)) {
+		if b := x[who]; now.Before(b.until) && (!works || b.fault != &blackHole) && (!ok || b.until.After(worst.until)) {
 			worst, ok = b, true
 		}
 	}
