@@ -163,6 +163,7 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 	case err == nil:
 		env.AgentRuns, env.AgentProblems = true, status.Problems
 		if status.Client != nil {
+			env.Sampling = (*doctor.Sampling)(status.Client.Sampling)
 			c := status.Client.Converting
 			env.Converting = &doctor.Converting{Wanted: c.Use != string(config.ConvertNever), Admitted: len(c.Converters), Offered: c.Offered}
 			for _, r := range c.Refused {
@@ -258,7 +259,7 @@ func doctorConfig(c *config.Config, path string) doctor.Config {
 		Path: path, Client: c.Has(config.RoleClient), Waypoint: c.Has(config.RoleWaypoint), Listen: c.Session.Listen, Joined: c.Collective.Joined(),
 		Kinds: words(c.Client.Kinds), Cgroup: c.Client.Cgroup,
 		Offers: words(c.Waypoint.Offers), Authenticator: c.Waypoint.InBandAuthenticator,
-		OpenVPNPort: c.Waypoint.OpenVPNPort, PortMapping: c.Waypoint.PortMapping, Marks: c.Waypoint.Marks,
+		OpenVPNPort: c.Waypoint.OpenVPNPort, PortMapping: c.Waypoint.PortMapping, Bandwidth: c.Waypoint.Bandwidth > 0, Marks: c.Waypoint.Marks,
 		SendsFastOpen: c.Client.Converter.FastOpen && c.Client.Converter.Use != config.ConvertNever, TakesFastOpen: c.Waypoint.ConverterFastOpen,
 	}
 }

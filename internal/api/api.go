@@ -57,6 +57,8 @@ type Using struct {
 	// Exploring is the cost of trying paths in the current hour: those that were not measured, those that lost much,
 	// and those through which nothing arrived.
 	Exploring Exploring `json:"exploring"`
+	// Sampling is set while more connections are active than can be measured.
+	Sampling *Sampling `json:"sampling,omitempty"`
 	// Counters since the agent started.
 	Counters Counters `json:"counters"`
 }
@@ -89,6 +91,12 @@ type Exploring struct {
 	Bytes     uint64    `json:"bytes"` // of payload, in the first ten seconds of each try
 	MostBytes uint64    `json:"most_bytes"`
 	Renews    time.Time `json:"renews,omitzero"` // absent: nothing was tried
+}
+
+// Sampling tells how many of the active connections with a detour are measured now. They take turns.
+type Sampling struct {
+	Active   int `json:"active"`
+	Measured int `json:"measured"`
 }
 
 // Budget is a limit of payload through waypoints in a calendar month, both directions together, in bytes.

@@ -34,7 +34,11 @@ type Env struct {
 	Converting    *Converting // as reported by the agent; nil: unknown, or it is no client
 	Converter     *Converter  // as reported by the agent; nil: it does not run
 	Unannounced   Unannounced // as reported by the agent
+	Sampling      *Sampling   // as reported by the agent; nil: all active connections are measured, as far as is known
 }
+
+// Sampling tells that not all active connections with a detour are measured (api.Sampling).
+type Sampling struct{ Active, Measured int }
 
 // Outside describes how others reach this waypoint over IPv4, as the agent found out (api.Outside).
 type Outside struct {
@@ -75,6 +79,7 @@ type Config struct {
 	Authenticator bool
 	OpenVPNPort   int
 	PortMapping   bool // ask the router to open ports
+	Bandwidth     bool // the bandwidth of all members together is limited
 	// SendsFastOpen is set if the client sends data in SYNs to converters, TakesFastOpen if the converter takes it.
 	SendsFastOpen, TakesFastOpen bool
 	Marks                        uint32 // the waypoint's bits in marks

@@ -16,6 +16,7 @@ func memberChecks() []Check {
 		{"collective", "Collective", checkCollective},
 		{"clock", "Clock", checkClock},
 		{"agent", "Agent", checkAgent},
+		{"measuring", "Measuring connections", checkMeasuring},
 	}
 }
 
@@ -121,6 +122,21 @@ func checkAgent(_ context.Context, e *Env) Result {
 		return warning(e.restartAgent(), "it could not be asked: %v", e.AgentUnasked)
 	}
 	return info("does not run (%s)", e.startAgent())
+}
+
+// checkMeasuring tells whether the agent has time to measure all connections.
+func checkMeasuring(_ context.Context, e *Env) Result {
+	switch {
+	case e.Config.Err == nil && !e.Config.Client:
+		return skipped("only clients do")
+	case e.AgentUnasked != nil:
+		return e.untold("only the agent knows")
+	case !e.AgentRuns:
+		return skipped("only the agent knows, and it does not run")
+	case e.Sampling != nil:
+		return info("%d of %d active connections are measured now, so that it takes little processor time; the others keep their paths until their turn", e.Sampling.Measured, e.Sampling.Active)
+	}
+	return ok("all active connections are measured")
 }
 
 // startAgent and restartAgent return the operator's commands for that on this host.

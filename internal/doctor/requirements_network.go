@@ -22,6 +22,7 @@ func networkChecks() []Check {
 		{"marks", "Marks of other programs", checkMarks},
 		{"port", "Session port", waypointOnly(checkPort)},
 		{"outside", "From outside", waypointOnly(checkOutside)},
+		{"bandwidth", "Bandwidth for members", waypointOnly(checkBandwidth)},
 	}
 }
 
@@ -166,6 +167,18 @@ func (e *Env) forwarded() []string {
 		rules = append(rules, `iifname '"dcol*"'`, `oifname '"dcol*"'`)
 	}
 	return rules
+}
+
+// checkBandwidth checks whether the waypoint can tell members that its line is full.
+func checkBandwidth(_ context.Context, e *Env) Result {
+	switch {
+	case e.Config.Err != nil:
+		return skipped("no usable configuration tells it")
+	case e.Config.Bandwidth:
+		return ok("limited, so members learn when it is used up")
+	}
+	return optional("set waypoint.bandwidth to a little less than the line carries in each direction (this turns waypoint.fast_path off, so forwarding takes more processor time)",
+		"not limited: if members use up the line, the waypoint does not notice, and they stay; it only notices that its processors are busy")
 }
 
 func checkPort(_ context.Context, e *Env) Result {

@@ -360,6 +360,17 @@ func TestRequirements(t *testing.T) {
 		{"agent", "does not run, without systemd", []func(*Env){remove("run/systemd/system/.made")}, Info, "does not run (dcol agent)", ""},
 		{"agent", "does not answer, without systemd", []func(*Env){silent, remove("run/systemd/system/.made")}, Warning, "could not be asked", "kill its process, then: dcol agent"},
 		{"agent", "has problems", []func(*Env){running, func(e *Env) { e.AgentProblems = []string{"one", "another"} }}, Warning, "one; another", "restart dcol"},
+
+		{"bandwidth", "not limited", nil, Info, "does not notice", "set waypoint.bandwidth"},
+		{"bandwidth", "limited", []func(*Env){func(e *Env) { e.Config.Bandwidth = true }}, OK, "members learn", ""},
+		{"bandwidth", "client only", []func(*Env){clientOnly}, Skipped, "only waypoints", ""},
+		{"bandwidth", "no configuration", []func(*Env){func(e *Env) { e.Config.Err = errors.New("bad") }}, Skipped, "no usable configuration", ""},
+
+		{"measuring", "no agent", nil, Skipped, "does not run", ""},
+		{"measuring", "who may not ask the agent", []func(*Env){unasked}, Skipped, "only root can tell", ""},
+		{"measuring", "agent is a waypoint only", []func(*Env){running, func(e *Env) { e.Config.Client = false }}, Skipped, "only clients", ""},
+		{"measuring", "all", []func(*Env){running}, OK, "all active connections", ""},
+		{"measuring", "too many", []func(*Env){running, func(e *Env) { e.Sampling = &Sampling{Active: 900, Measured: 80} }}, Info, "80 of 900", ""},
 	} {
 		t.Run(c.code+"/"+c.name, func(t *testing.T) {
 			env := healthy()

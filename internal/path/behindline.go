@@ -86,7 +86,11 @@ func (m *Manager) usesLine(now time.Time) bool {
 func (m *Manager) carriedNow(now time.Time) (sum float64) {
 	for _, c := range m.conns.watched {
 		for _, s := range c.subflows {
-			if s.up && s.habits != nil && within(s.at, now, closeGap) {
+			switch {
+			case !s.up:
+			case c.rarely:
+				sum += float64(max(s.flow.in, s.flow.out))
+			case s.habits != nil && within(s.at, now, closeGap):
 				sum += max(s.habits.goodput.Rates(now))
 			}
 		}

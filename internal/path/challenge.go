@@ -73,11 +73,12 @@ func (x *summed) rate(total uint64, now time.Time) (rate float64, over time.Dura
 	return x.from.rate(total, now)
 }
 
-// carriedTo returns the bytes that the bulk connections to the turn's network of servers carried, and their number.
+// carriedTo returns the bytes that the measured bulk connections to the turn's network of servers carried, and their
+// number.
 func (m *Manager) carriedTo(t turn) (total uint64, flows int) {
 	network := prefixOf(t.server.Addr())
 	for _, c := range m.conns.watched {
-		if c.kind == measure.Bulk && prefixOf(c.server.Addr()) == network && m.conns.byToken[c.token] == c {
+		if c.kind == measure.Bulk && !c.rarely && prefixOf(c.server.Addr()) == network && m.conns.byToken[c.token] == c {
 			total += c.carried
 			flows++
 		}
@@ -200,7 +201,7 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	}
 	over(TryoutLost, sum, rate)
 	if c.invited {
-		m.detours.history.disappoints(c.waypoint, t.server, t.now)
+		m.detours.disappoints(c.waypoint, t.server, t.now)
 	}
 	if c.idle { // then the other waypoint's detour may stand by as well
 		tr.omissions.due, tr.omissions.gap, tr.omissions.carriers = t.now, omitGap, t.carriers()

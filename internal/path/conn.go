@@ -27,7 +27,8 @@ type conn struct {
 	heard       bool // the server's first data has arrived
 	capped      bool // would take more subflows if the server accepted more
 	asks        bool // short of a detour, and a mapping would do
-	watched     bool // listed in table.watched
+	watched     bool // listed in closeSampling.watched
+	rarely      bool // watched, but not measured, because too many others are
 	tried       bool // has taken a detour to measure it
 	kindSaid    bool // the operator set kind
 	lowered     bool // the operator lowered the number of its subflows (surplus.go)

@@ -77,6 +77,7 @@
 // What was measured?
 //
 //	sense.go                           what samples show; package measure makes the estimates
+//	closely.go                         which connections are sampled often enough for that
 //	history.go memory.go               measurements by trail, and how they outlive the Manager
 //	hearsay.go                         other members' measurements (package claim)
 //	share.go                           whether two paths share a bottleneck

@@ -2,8 +2,14 @@ package path
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
+
+// BelievedAfter is the time after which a waypoint's statements are believed again.
+const BelievedAfter = believedAfter
 
 // Sound returns what contradicts itself in the Manager's state, or nil.
 func (m *Manager) Sound() error {
@@ -68,6 +74,19 @@ func (m *Manager) Explores(token Token) bool { return m.views.explores(token) }
 
 // JoinTrip returns the round trip of a subflow's join from its first sample.
 func JoinTrip(s *Sample) time.Duration { return s.joinTrip() }
+
+// MostSharings bounds the comparisons of bottlenecks.
+const MostSharings = mostSharings
+
+// AddSharing adds a comparison in which a waypoint gained as much as the direct path lost.
+func (m *Manager) AddSharing(waypoint string, server netip.AddrPort, now time.Time) {
+	m.detours.sharings.add(waypoint, "", server, 1e6, -1e6, now)
+}
+
+// Sharing returns what is known of a waypoint and the direct path, and the number of pairs that are known.
+func (m *Manager) Sharing(waypoint string, server netip.AddrPort) (measure.Shares, int) {
+	return m.detours.sharings.of(waypoint, "", server), len(m.detours.sharings)
+}
 
 // LeastTrip returns the shortest round trip of a subflow with these samples.
 func LeastTrip(samples ...Sample) time.Duration {

@@ -333,7 +333,7 @@ func TestManyConnectionsToOnePrefix(t *testing.T) {
 		if plans > 2*alone {
 			t.Fatalf("connection %d took %d decisions, the first %d", i, plans, alone)
 		}
-		for range m.Watched(now) { // as the agent does, which ends close sampling
+		for range m.Watched(now, connections) { // as the agent does, which ends close sampling
 		}
 	}
 	if policy.most > 2+waypoints+1 {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// flow holds a subflow's rates between complete samples, for display.
+// flow holds a subflow's rates between complete samples. They are displayed, and the rates of connections that are not
+// measured are known only by them.
 type flow struct {
 	received, acked uint32  // bytes of payload since the last complete sample, at most 4 GiB
 	in, out         float32 // bits of payload a second between the last two

@@ -134,10 +134,15 @@ func addrOf(waypoint string) netip.Addr {
 // connect begins a connection whose server's program sends this many bits a second; 0: as many as the network
 // carries.
 func (f *fluid) connect(demand float64) *transfer {
+	return f.connectTo(netip.AddrPortFrom(ip("web"), 80), demand)
+}
+
+// connectTo begins a connection to a server.
+func (f *fluid) connectTo(server netip.AddrPort, demand float64) *transfer {
 	f.token++
 	f.port++
 	d := &transfer{
-		token: f.token, local: netip.AddrPortFrom(ip("me"), f.port), remote: netip.AddrPortFrom(ip("web"), 80),
+		token: f.token, local: netip.AddrPortFrom(ip("me"), f.port), remote: server,
 		demand: demand, writes: time.Duration(2+f.random.IntN(20)) * time.Millisecond, weights: make(map[string]float64),
 	}
 	d.lanes = []*lane{{local: d.local, remote: d.remote, began: f.now, lastData: f.now}}

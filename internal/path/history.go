@@ -42,6 +42,10 @@ type trail struct {
 	network  netip.Prefix
 }
 
+func (t trail) compare(x trail) int {
+	return cmp.Or(cmp.Compare(t.waypoint, x.waypoint), t.network.Addr().Compare(x.network.Addr()))
+}
+
 // trailOf returns the key of a waypoint's record towards a server.
 func trailOf(waypoint string, server netip.AddrPort) trail {
 	return trail{waypoint, prefixOf(server.Addr())}
@@ -199,12 +203,16 @@ func (h history) shun(waypoint string, server netip.AddrPort, loss float64, now 
 }
 
 // dropOldest drops the oldest eighth of the records.
-func (h history) dropOldest() {
-	keys := slices.SortedFunc(maps.Keys(h), func(a, b trail) int {
-		return cmp.Or(h[a].at.Compare(h[b].at), cmp.Compare(a.waypoint, b.waypoint), a.network.Addr().Compare(b.network.Addr()))
+func (h history) dropOldest() { dropOldest(h, func(r record) time.Time { return r.at }, trail.compare) }
+
+// dropOldest drops the oldest eighth of the entries of a map. order decides between those of the same age, so that every
+// run drops the same.
+func dropOldest[K comparable, V any](entries map[K]V, at func(V) time.Time, order func(a, b K) int) {
+	keys := slices.SortedFunc(maps.Keys(entries), func(a, b K) int {
+		return cmp.Or(at(entries[a]).Compare(at(entries[b])), order(a, b))
 	})
 	for _, key := range keys[:len(keys)/8] {
-		delete(h, key)
+		delete(entries, key)
 	}
 }
 

@@ -1,6 +1,7 @@
 package path
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -10,7 +11,8 @@ import (
 // get. If a detour of a connection carries clearly less, the connection challenges the detour with the waypoint
 // (challenge.go). So where all waypoints of a collective are full, all members get about the same. The statement is
 // only a reason to try the waypoint. The challenge decides. If the waypoint gave less than it stated, this host's
-// connections to that network of servers do not believe it for a while, each time for twice as long.
+// connections to that network of servers do not believe it for a while, each time for twice as long. If it did so
+// towards several networks, no connection believes it for a while. Otherwise it would cost each network a try.
 
 const (
 	// acceptsOneIn makes one in 4 of the invited connections come each time, so that not all come at once.
@@ -19,7 +21,21 @@ const (
 	// up to doubtedMost. The waypoint may have invited others at the same time.
 	doubtedFor  = 30 * time.Second
 	doubtedMost = 2 * time.Hour
+	// manyNetworks is the number of networks towards which a waypoint must have given less than it stated to be doubted
+	// towards all.
+	manyNetworks = 3
+	// believedAfter is the time after which such a waypoint counts as one that never gave less than it stated.
+	believedAfter = 2 * doubtedMost
 )
+
+// disappointments counts how often each waypoint gave less than it stated, towards all networks of servers.
+type disappointments map[string]disappointed
+
+type disappointed struct {
+	networks []netip.Prefix // the first manyNetworks of them
+	times    int
+	at       time.Time // the last time
+}
 
 // inviting returns the waypoint that states the highest rate, and the connection's poorest detour, if exchanging that
 // would gain clearly. Otherwise who is empty.
@@ -32,7 +48,7 @@ func (m *Manager) inviting(t turn, ready []readySubflow, sum float64) (who strin
 	most := max(sameFactor*poorest.rate, poorest.rate+(tryoutGain-1)*sum)
 	for o := range m.unused(t) {
 		is := m.detours.loads[o.via()]
-		if is.until.After(t.now) && is.gives > most && !o.Kind.own() && m.detours.history.believes(o.Waypoint, t.server, t.now) {
+		if is.until.After(t.now) && is.gives > most && !o.Kind.own() && m.detours.believes(o.Waypoint, t.server, t.now) {
 			who, most = o.Waypoint, is.gives
 		}
 	}
@@ -45,17 +61,41 @@ func (m *Manager) accepts(t turn, waypoint string) bool {
 }
 
 // believes reports whether a waypoint's statement is believed.
-func (h history) believes(waypoint string, server netip.AddrPort, now time.Time) bool {
-	r, _ := h.of(waypoint, server)
+func (k *detours) believes(waypoint string, server netip.AddrPort, now time.Time) bool {
+	r, _ := k.history.of(waypoint, server)
 	doubts := doubled(doubtedFor, r.doubts-1, doubtedMost)
-	return !r.isShunned(now) && !within(r.doubted, now, doubts)
+	return !r.isShunned(now) && !within(r.doubted, now, doubts) && !k.disappointments.doubts(waypoint, now)
 }
 
 // disappoints records that a waypoint gave less than it stated.
-func (h history) disappoints(waypoint string, server netip.AddrPort, now time.Time) {
+func (k *detours) disappoints(waypoint string, server netip.AddrPort, now time.Time) {
 	key := trailOf(waypoint, server)
-	if r, known := h[key]; known {
+	if r, known := k.history[key]; known {
 		r.doubts, r.doubted = r.doubts+1, now
-		h[key] = r
+		k.history[key] = r
 	}
+	k.disappointments.add(key, now)
+}
+
+func (h disappointments) add(t trail, now time.Time) {
+	d := h[t.waypoint]
+	if !within(d.at, now, believedAfter) {
+		d = disappointed{}
+	}
+	if len(d.networks) < manyNetworks && !slices.Contains(d.networks, t.network) {
+		d.networks = append(d.networks, t.network)
+	}
+	d.times, d.at = d.times+1, now
+	h[t.waypoint] = d
+}
+
+// doubts reports whether a waypoint is doubted towards all networks of servers.
+func (h disappointments) doubts(waypoint string, now time.Time) bool {
+	d := h[waypoint]
+	return len(d.networks) >= manyNetworks && within(d.at, now, doubled(doubtedFor, d.times-1, doubtedMost))
+}
+
+// forget drops what is forgiven.
+func (h disappointments) forget(now time.Time) {
+	maps.DeleteFunc(h, func(_ string, d disappointed) bool { return !within(d.at, now, believedAfter) })
 }

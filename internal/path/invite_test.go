@@ -1,6 +1,7 @@
 package path_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -40,16 +41,45 @@ func TestInvitation(t *testing.T) {
 // A waypoint that gives less than it states is tried less and less often, also by this host's next connection.
 func TestInvitationIsALie(t *testing.T) {
 	f, d := invited(t, 2)
-	tries := func(d *transfer) int { return strings.Count(strings.Join(d.log, "\n"), "join full") }
-	if n := tries(d); d.over("full") != nil || d.over("b") == nil || n == 0 || n > 2 {
+	if n := triesFull(d); d.over("full") != nil || d.over("b") == nil || n == 0 || n > 2 {
 		t.Errorf("the connection tried it %d times: %v", n, d.log)
 	}
 	f.close(d)
 	f.run(2 * time.Second)
 	d = f.connect(0)
 	f.tellLoad(20)
-	if tries(d) != 0 {
+	if triesFull(d) != 0 {
 		t.Errorf("the next connection tried it: %v", d.log)
+	}
+}
+
+func triesFull(d *transfer) int { return strings.Count(strings.Join(d.log, "\n"), "join full") }
+
+// A waypoint that gives less than it states towards several networks of servers is believed by no connection for a while, so
+// that it does not cost each of many networks a try.
+func TestInvitationIsALieToMany(t *testing.T) {
+	f, d := invited(t, 2)
+	tries := []int{triesFull(d)}
+	network := func(n byte) int {
+		f.close(d)
+		f.run(2 * time.Second)
+		d = f.connectTo(netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, n, 1}), 80), 0)
+		f.tellLoad(60)
+		return triesFull(d)
+	}
+	for n := range byte(12) {
+		tries = append(tries, network(n))
+	}
+	sum := 0
+	for _, n := range tries[3:] {
+		sum += n
+	}
+	if tries[1] == 0 || tries[2] == 0 || sum > 3 {
+		t.Errorf("connections to one network after another tried it %v times", tries)
+	}
+	f.now = f.now.Add(path.BelievedAfter)
+	if network(100) == 0 {
+		t.Error("it is never believed again")
 	}
 }
 

@@ -92,7 +92,8 @@ func (l *line) look(s *sessions, carries func(waypoint string) bool, now time.Ti
 func (m *Manager) isCarrying(waypoint string, now time.Time) bool {
 	return slices.ContainsFunc(m.conns.watched, func(c *conn) bool {
 		return slices.ContainsFunc(c.subflows, func(s *subflow) bool {
-			return s.waypoint() == waypoint && s.up && s.habits != nil && within(s.at, now, closeGap) && s.habits.step.received+s.habits.step.acked > 0
+			moves := s.habits != nil && within(s.at, now, closeGap) && s.habits.step.received+s.habits.step.acked > 0
+			return s.waypoint() == waypoint && s.up && (moves || c.rarely && s.flow.in+s.flow.out > 0)
 		})
 	})
 }

@@ -103,7 +103,7 @@ func New(cfg Config) *Manager {
 			history:  make(history),
 			budget:   budget.New(cfg.Budget, cfg.Used),
 			sessions: newSessions(), loads: make(loads), counts: make(map[string]int),
-			spending: make(spending), claims: claim.NewBook(), sharings: make(sharings), trying: make(map[netip.Prefix]hold),
+			spending: make(spending), claims: claim.NewBook(), sharings: make(sharings), disappointments: make(disappointments), trying: make(map[netip.Prefix]hold),
 		},
 		places: places{limits: make(map[netip.Addr]limit)},
 		bounds: bounds{paths: make(map[string]*bounded)}, restrictions: make(restrictions), announcements: newAnnouncements(),
@@ -208,9 +208,12 @@ func (m *Manager) Next() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// Watched returns an iterator over the connections to sample closely, ten times a second, with their subflows. These
-// are the connections with a detour on which data moved recently. A Measured with their samples also has Received.
-func (m *Manager) Watched(now time.Time) iter.Seq2[Token, []Ends] { return m.conns.closely(now) }
+// Watched returns an iterator over the connections of the next round of close samples, with their subflows. Rounds are
+// at most LongestInterval apart. Connections with a detour on which data moved recently qualify. If there are more of them
+// than room, the round has about as many as room. A Measured with their samples also has Progress.
+func (m *Manager) Watched(now time.Time, room int) iter.Seq2[Token, []Ends] {
+	return m.conns.closely(now, room)
+}
 
 // Watches reports whether there may be such connections.
 func (m *Manager) Watches() bool { return len(m.conns.watched) > 0 }

@@ -45,7 +45,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 		default:
 			t := m.turn(c, now)
 			received, acked, _ := m.observe(t, s, sm, ev.Complete)
-			s.take(sm, now, received, acked)
+			s.take(sm, now, received, acked, true)
 		}
 	}
 	for _, r := range ev.Progress {
@@ -53,7 +53,9 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 			c.progressed(r, now)
 			t := m.turn(c, now)
 			m.endHoles(t)
-			m.weigh(t)
+			if !c.rarely {
+				m.weigh(t)
+			}
 			m.arrange(t)
 		}
 	}
@@ -115,7 +117,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 		t.keepPace(s)
 	}
 	s.hear(sm)
-	s.take(sm, t.now, received, acked)
+	s.take(sm, t.now, received, acked, !t.rarely)
 	t.keepKnown(s)
 	if s.setsOut(t.now) {
 		m.conns.watch(t.conn, t.now)

@@ -102,8 +102,10 @@ type detours struct {
 	sharings    sharings
 	together    together
 	exploration exploration
-	trying      map[netip.Prefix]hold
-	counts      map[string]int // reused by countFailures
+	// disappointments has the waypoints that gave less than they stated.
+	disappointments disappointments
+	trying          map[netip.Prefix]hold
+	counts          map[string]int // reused by countFailures
 }
 
 // offer puts a detour on offer. It returns nil if the detour is on offer already.
@@ -245,6 +247,7 @@ func (k *detours) moved() {
 	k.sessions, k.line = newSessions(), line{}
 	clear(k.loads)
 	clear(k.sharings)
+	clear(k.disappointments)
 	clear(k.trying)
 }
 
@@ -256,6 +259,7 @@ func (k *detours) forget(now time.Time) {
 	k.silences.forget(now)
 	k.history.forget(now)
 	k.sharings.forget(now)
+	k.disappointments.forget(now)
 	k.loads.forget(now)
 	k.line.forget(now)
 	maps.DeleteFunc(k.trying, func(_ netip.Prefix, h hold) bool { return !within(h.at, now, holdsFor) })

@@ -26,7 +26,7 @@ const (
 	steadyFor = 3 * time.Second
 	// limitedShare is the least share of samples in which the network must have limited what this host sends.
 	limitedShare = 0.8
-	// mostSharings bounds the memory of sharings.
+	// mostSharings bounds the number of comparisons.
 	mostSharings = 1024
 )
 
@@ -37,6 +37,10 @@ type sharings map[sharingKey]*compared
 type sharingKey struct {
 	waypoint, other string
 	network         netip.Prefix
+}
+
+func (k sharingKey) compare(x sharingKey) int {
+	return cmp.Or(cmp.Compare(k.waypoint, x.waypoint), cmp.Compare(k.other, x.other), k.network.Addr().Compare(x.network.Addr()))
 }
 
 type compared struct {
@@ -50,10 +54,13 @@ func (h sharings) add(waypoint, other string, server netip.AddrPort, gain, chang
 		waypoint, other = other, waypoint
 	}
 	key := sharingKey{waypoint, other, prefixOf(server.Addr())}
-	if waypoint == other || h[key] == nil && len(h) >= mostSharings {
+	if waypoint == other {
 		return
 	}
 	if h[key] == nil {
+		if len(h) >= mostSharings {
+			dropOldest(h, func(c *compared) time.Time { return c.at }, sharingKey.compare)
+		}
 		h[key] = &compared{}
 	}
 	h[key].Add(gain, change)

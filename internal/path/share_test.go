@@ -98,3 +98,21 @@ func TestBottlenecks(t *testing.T) {
 		})
 	}
 }
+
+// Where bottlenecks of very many pairs are known, a new pair takes the place of the oldest.
+func TestOldestBottleneckIsForgotten(t *testing.T) {
+	m, now := path.New(path.Config{ByWorth: true}), birth
+	server := func(n int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 8), byte(n), 1}), 80)
+	}
+	for n := range path.MostSharings + 1 {
+		now = now.Add(time.Second)
+		m.AddSharing("bob", server(n), now)
+	}
+	if is, pairs := m.Sharing("bob", server(path.MostSharings)); is == (measure.Shares{}) || pairs > path.MostSharings {
+		t.Errorf("of the latest pair, %+v is known; %d pairs are known", is, pairs)
+	}
+	if is, _ := m.Sharing("bob", server(0)); is != (measure.Shares{}) {
+		t.Errorf("of the oldest pair, %+v is still known", is)
+	}
+}

@@ -151,7 +151,7 @@ func (d *download) step() {
 		ev.Samples = append(ev.Samples, d.sample(&d.detour))
 	}
 	watched := false
-	for range d.m.Watched(d.now) {
+	for range d.m.Watched(d.now, 10) {
 		watched = true
 	}
 	switch {

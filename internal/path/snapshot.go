@@ -20,6 +20,7 @@ type Snapshot struct {
 	Carried          []Carried
 	Lifetimes        Lifetimes
 	Exploring        Exploring
+	Sampling         Sampling
 }
 
 // ConnState describes one connection.
@@ -93,7 +94,7 @@ const busyFor = 30 * time.Second
 
 func (m *Manager) snapshot(conns []*conn, now time.Time) Snapshot {
 	snap := Snapshot{
-		RefusedByServers: m.places.refused, Carried: m.tally.list(), Exploring: m.detours.exploration.state(now),
+		RefusedByServers: m.places.refused, Carried: m.tally.list(), Exploring: m.detours.exploration.state(now), Sampling: m.conns.state(),
 		Lifetimes: Lifetimes{Counts: slices.Clone(m.tally.lifetimes.Counts), Sum: m.tally.lifetimes.Sum},
 	}
 	snap.Conns = make([]ConnState, 0, len(conns))

@@ -12,12 +12,12 @@ import (
 )
 
 // table holds the connections by token and by server, a queue of those that need a Tick, and the list of those that
-// are sampled closely.
+// qualify for close samples.
 type table struct {
 	byToken  map[Token]*conn
 	byServer map[netip.AddrPort]map[Token]*conn // by conn.server
 	due      *deadline.Queue[*conn]
-	watched  []*conn
+	closeSampling
 }
 
 func (t *table) add(c *conn) {
@@ -67,35 +67,7 @@ func byAge(a, b *conn) int {
 	return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.token, b.token))
 }
 
-// watch starts to sample a connection closely if it qualifies.
-func (t *table) watch(c *conn, now time.Time) {
-	if !c.watched && c.toWatch(now) {
-		c.watched = true
-		t.watched = append(t.watched, c)
-	}
-}
-
-// closely returns an iterator over the connections to sample closely, with their subflows.
-func (t *table) closely(now time.Time) iter.Seq2[Token, []Ends] {
-	return func(yield func(Token, []Ends) bool) {
-		t.watched = slices.DeleteFunc(t.watched, func(c *conn) bool {
-			if c.watched = t.byToken[c.token] == c && c.toWatch(now); !c.watched {
-				c.attention = nil
-				c.forgetDoubts()
-			}
-			return !c.watched
-		})
-		var ends []Ends
-		for _, c := range t.watched {
-			ends = ends[:0]
-			for _, s := range c.subflows {
-				if s.up {
-					ends = append(ends, Ends{s.local, s.remote})
-				}
-			}
-			if !yield(c.token, ends) {
-				return
-			}
-		}
-	}
+// closely returns an iterator over the connections of the next round of close samples.
+func (t *table) closely(now time.Time, room int) iter.Seq2[Token, []Ends] {
+	return t.next(now, room, func(c *conn) bool { return t.byToken[c.token] == c })
 }

@@ -32,3 +32,10 @@ func (p *printer) exploring(e api.Exploring) {
 	p.linef("Exploring, until %s: %d of at most %d tries, %s of at most %s%s", e.Renews.Local().Format("15:04"), e.Tries, e.MostTries,
 		bytes(e.Bytes), bytes(e.MostBytes), spent)
 }
+
+// sampling writes how many connections are measured, if not all are.
+func (p *printer) sampling(s *api.Sampling) {
+	if s != nil {
+		p.linef("Measuring %d of %d active connections, so that it takes little processor time; bulk connections take turns", s.Measured, s.Active)
+	}
+}

@@ -32,6 +32,19 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
+func TestSamplingIsShown(t *testing.T) {
+	for want, s := range map[string]*api.Sampling{
+		"Measuring 80 of 900 active connections, so that it takes little processor time; bulk connections take turns\n": {Active: 900, Measured: 80},
+		"": nil,
+	} {
+		var b strings.Builder
+		p := &printer{w: &b}
+		if p.sampling(s); b.String() != want {
+			t.Errorf("%+v: %q, want %q", s, &b, want)
+		}
+	}
+}
+
 func TestExploringIsShown(t *testing.T) {
 	renews := time.Date(2026, 11, 1, 9, 30, 0, 0, time.Local)
 	for want, e := range map[string]api.Exploring{

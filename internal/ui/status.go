@@ -63,6 +63,7 @@ func (p *printer) choices(u *api.Using) {
 	p.steering(u.Steering)
 	p.budgets(u.Budgets)
 	p.exploring(u.Exploring)
+	p.sampling(u.Sampling)
 	if usesConverters(u.Converting) {
 		p.converting(u.Converting)
 	}

@@ -11,13 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-const (
-	sampleEvery = time.Second
-	// watchEvery is short in comparison with the silence that makes a detour suspect.
-	watchEvery = 100 * time.Millisecond
-	// sampleShare bounds the part of a core that sampling may take when there are very many subflows: one in this many.
-	sampleShare = 50
-)
+const sampleEvery = time.Second
 
 // sampler reads subflows' counters for the path manager: each second those of all subflows, more often those of
 // connections that a broken detour could hold up, and those of a single subflow on request.
@@ -27,6 +21,7 @@ type sampler struct {
 	prober    prober        // nil: detours cannot be probed
 	part      []path.Sample // of a complete sample; its memory is reused
 	watched   watched
+	pace      pace
 	checksums uint64 // errors, as last read
 }
 
@@ -74,11 +69,13 @@ func (c *Client) sampleAll(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// sampleWatched gives the path manager the counters of the connections that it watches, in parts, and returns the time until
-// it is due again. A connection costs one look-up, and one more for each of its subflows.
+// sampleWatched performs a round of close samples: it gives the path manager the counters of connections that this watches,
+// in parts. It returns the time until the next round is due. A connection costs one look-up, and one more for each of its
+// subflows.
 func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration {
-	measured := false
-	for token, subflows := range c.manager.Watched(now) {
+	measured, sampled := false, 0
+	for token, subflows := range c.manager.Watched(now, c.sampler.pace.room()) {
+		sampled++
 		if len(c.sampler.watched.Progress) == partSize {
 			c.takeWatched(ctx, true, now)
 		}
@@ -91,7 +88,7 @@ func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration
 		return watchEvery
 	}
 	c.takeWatched(ctx, false, now)
-	return max(watchEvery, sampleShare*time.Since(now))
+	return c.sampler.pace.next(time.Since(now), sampled)
 }
 
 // takeWatched gives the path manager a part of the watched connections' counters. More is as in path.Measured.

@@ -3,6 +3,7 @@ package client
 import (
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/kernel/mptcp"
@@ -55,26 +56,31 @@ func TestSampleInParts(t *testing.T) {
 	}
 }
 
-// busyKernel has connections with two subflows each, on which data moved.
+// busyKernel has connections with two subflows each, on which data moved. Each look-up takes a while.
 type busyKernel struct {
 	mptcp.Kernel
-	asked map[uint32]int // by token
+	lookUp time.Duration
+	asked  map[uint32]int // how often, by token
 }
 
 func (k *busyKernel) Progress(token uint32) (mptcp.Progress, error) {
 	k.asked[token]++
+	time.Sleep(k.lookUp)
 	return mptcp.Progress{Received: 100}, nil
 }
 
 func (k *busyKernel) Subflow(local, remote netip.AddrPort) (mptcp.Subflow, error) {
+	time.Sleep(k.lookUp)
 	return mptcp.Subflow{Token: uint32(local.Port()), Local: local, Remote: remote, Metrics: mptcp.Metrics{BytesReceived: 200}}, nil
 }
 
-// The samples of connections that are sampled closely come in parts of the same memory, too.
-func TestWatchInParts(t *testing.T) {
-	const connections = 3*partSize + 1
-	kernel := &busyKernel{asked: make(map[uint32]int)}
-	c := looping(kernel, path.Config{Policy: path.DetourPolicy{Subflows: 2}})
+const samplesFor = 4 * time.Second
+
+// sampleClosely performs rounds of close samples of this many connections with a detour, for a time in which all of them count
+// as active. It returns the client and the number of rounds, without the first two, before which it is not known how long
+// look-ups take.
+func sampleClosely(t *testing.T, kernel *busyKernel, connections int) (c *Client, rounds int) {
+	c = looping(kernel, path.Config{Policy: path.DetourPolicy{Subflows: 2}})
 	now := time.Now()
 	server, waypoint := netip.MustParseAddrPort("192.0.2.1:80"), netip.MustParseAddr("192.0.2.2")
 	c.manager.Handle(path.LocalAddrs{Addrs: []netip.Addr{homeAddress}}, now)
@@ -90,18 +96,56 @@ func TestWatchInParts(t *testing.T) {
 		c.manager.Handle(path.Measured{Samples: []path.Sample{{Token: token, Local: local, Remote: server, BytesReceived: 100}}}, now)
 	}
 	for range 2 {
-		now = now.Add(watchEvery)
-		c.sampleWatched(t.Context(), now)
+		time.Sleep(c.sampleWatched(t.Context(), time.Now()))
 	}
-	if len(kernel.asked) != connections {
-		t.Errorf("%d of %d connections were sampled", len(kernel.asked), connections)
+	clear(kernel.asked)
+	for began := time.Now(); time.Since(began) < samplesFor; rounds++ {
+		time.Sleep(c.sampleWatched(t.Context(), time.Now()))
 	}
-	for token, times := range kernel.asked {
-		if times != 2 {
-			t.Errorf("connection %d was sampled %d times", token, times)
+	return c, rounds
+}
+
+// The samples of connections that are sampled closely come in parts of the same memory, too.
+func TestWatchInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const connections = 3*partSize + 1
+		kernel := &busyKernel{lookUp: time.Microsecond, asked: make(map[uint32]int)}
+		c, rounds := sampleClosely(t, kernel, connections)
+		if len(kernel.asked) != connections {
+			t.Errorf("%d of %d connections were sampled", len(kernel.asked), connections)
 		}
-	}
-	if samples, progress := cap(c.sampler.watched.Samples), cap(c.sampler.watched.Progress); samples > 4*partSize || progress > 2*partSize {
-		t.Errorf("memory for %d samples and %d connections", samples, progress)
+		for token, times := range kernel.asked {
+			if times != rounds {
+				t.Errorf("connection %d was sampled %d times in %d rounds", token, times, rounds)
+			}
+		}
+		if samples, progress := cap(c.sampler.watched.Samples), cap(c.sampler.watched.Progress); samples > 4*partSize || progress > 2*partSize {
+			t.Errorf("memory for %d samples and %d connections", samples, progress)
+		}
+	})
+}
+
+// However many connections are active, and however long look-ups take, some connections are sampled closely, and sampling
+// takes no more than its share of a core.
+func TestWatchWithinItsShare(t *testing.T) {
+	for _, lookUp := range []time.Duration{5 * time.Microsecond, 10 * time.Microsecond, 100 * time.Microsecond} {
+		synctest.Test(t, func(t *testing.T) {
+			const connections = 3000
+			kernel := &busyKernel{lookUp: lookUp, asked: make(map[uint32]int)}
+			_, rounds := sampleClosely(t, kernel, connections)
+			lookUps, closely := 0, 0
+			for _, times := range kernel.asked {
+				lookUps += 3 * times
+				if times == rounds {
+					closely++
+				}
+			}
+			if rounds < int(samplesFor/path.LongestInterval)-1 || closely < leastRoom/2 {
+				t.Errorf("%v a look-up: %d connections were sampled closely, in %d rounds", lookUp, closely, rounds)
+			}
+			if share := float64(time.Duration(lookUps)*lookUp) / float64(samplesFor); share > 1.2/sampleShare {
+				t.Errorf("%v a look-up: sampling took %.1f %% of a core", lookUp, 100*share)
+			}
+		})
 	}
 }

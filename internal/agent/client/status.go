@@ -58,6 +58,9 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		u.Exploring = api.Exploring{
 			Tries: snap.Exploring.Tries, MostTries: path.MostTries, Bytes: snap.Exploring.Bytes, MostBytes: path.MostExplored, Renews: snap.Exploring.Renews,
 		}
+		if is := snap.Sampling; is.Closely < is.Wanted {
+			u.Sampling = &api.Sampling{Active: is.Wanted, Measured: is.Closely}
+		}
 		subflows := make(map[detour.Via]int)
 		for _, conn := range snap.Conns {
 			u.Connections = append(u.Connections, describeConn(conn))

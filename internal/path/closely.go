@@ -1,0 +1,167 @@
+package path
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+)
+
+// This file decides which connections each round of close samples includes. If there is no time for all that qualify,
+// a round has two parts:
+//
+//   - Connections that have a place are in every round, so they are measured. Most places go to connections that carry
+//     messages, whose kind is not known yet, or that suspect a detour. A connection keeps its place for turnLasts if
+//     others wait for one.
+//   - Each of the others is in one round out of several. That is often enough to find a detour that fell silent, but
+//     too rare to measure anything.
+
+const (
+	// turnLasts is long enough to weigh the paths of a connection and to exchange some of them.
+	turnLasts = 30 * time.Second
+	// rareRounds is the number of rounds of which one includes a connection without a place. There are more if those
+	// connections would take over half of each round.
+	rareRounds = 12
+	// bulkPlaces is the share of the places that bulk traffic gets however much other traffic there is: one in 4.
+	bulkPlaces = 4
+)
+
+// closeSampling knows the connections that qualify for close samples.
+type closeSampling struct {
+	watched []*conn
+	// turns has the connections with a place, and since when they have it. It is nil if every round includes all.
+	turns map[*conn]time.Time
+	round uint32
+}
+
+// Sampling is the number of connections that qualify for close samples, and how many of them are in every round.
+type Sampling struct{ Wanted, Closely int }
+
+func (x *closeSampling) state() Sampling {
+	if x.turns != nil {
+		return Sampling{len(x.watched), len(x.turns)}
+	}
+	return Sampling{len(x.watched), len(x.watched)}
+}
+
+// watch adds a connection if it qualifies.
+func (x *closeSampling) watch(c *conn, now time.Time) {
+	if !c.watched && c.toWatch(now) {
+		c.watched = true
+		x.watched = append(x.watched, c)
+	}
+}
+
+// next returns an iterator over the connections of the next round, with their subflows. A round has time for this many
+// connections. exists reports whether a connection has not ended.
+func (x *closeSampling) next(now time.Time, room int, exists func(*conn) bool) iter.Seq2[Token, []Ends] {
+	return func(yield func(Token, []Ends) bool) {
+		x.watched = slices.DeleteFunc(x.watched, func(c *conn) bool {
+			if c.watched = exists(c) && c.toWatch(now); !c.watched {
+				c.attention, c.rarely = nil, false
+				c.forgetDoubts()
+			}
+			return !c.watched
+		})
+		rounds := x.deal(now, room)
+		x.round++
+		var ends []Ends
+		for _, c := range x.watched {
+			if c.rarely && (uint32(c.token)+x.round)%rounds != 0 {
+				continue
+			}
+			ends = ends[:0]
+			for _, s := range c.subflows {
+				if s.up {
+					ends = append(ends, Ends{s.local, s.remote})
+				}
+			}
+			if !yield(c.token, ends) {
+				return
+			}
+		}
+	}
+}
+
+// deal decides which connections have a place. It returns the number of rounds of which one includes a connection
+// without a place.
+func (x *closeSampling) deal(now time.Time, room int) (rounds uint32) {
+	over := len(x.watched) - room
+	if over <= 0 {
+		for _, c := range x.watched {
+			c.rarely = false
+		}
+		x.turns = nil
+		return 1
+	}
+	rare := min(over/(rareRounds-1)+1, max(room/2, 1))
+	places := max(room-rare, 1)
+	x.endTurns(now)
+	had, left := x.turns, x.divide(places)
+	x.turns = make(map[*conn]time.Time, places)
+	give := func(c *conn, since time.Time) {
+		if _, has := x.turns[c]; !has && left[c.rank()] > 0 {
+			left[c.rank()]--
+			x.turns[c] = since
+		}
+	}
+	for _, c := range x.watched {
+		if since, has := had[c]; has {
+			give(c, since)
+		}
+	}
+	for _, c := range x.watched {
+		give(c, now)
+	}
+	for _, c := range x.watched {
+		_, has := x.turns[c]
+		if !has && !c.rarely {
+			c.attention = nil
+		}
+		c.rarely = !has
+	}
+	return uint32((len(x.watched) - len(x.turns) + rare - 1) / rare)
+}
+
+// endTurns lets the connections whose turn is over queue up behind those that wait.
+func (x *closeSampling) endTurns(now time.Time) {
+	var over []*conn
+	x.watched = slices.DeleteFunc(x.watched, func(c *conn) bool {
+		since, has := x.turns[c]
+		ends := has && !within(since, now, turnLasts)
+		if ends {
+			over = append(over, c)
+			delete(x.turns, c)
+		}
+		return ends
+	})
+	x.watched = append(x.watched, over...)
+}
+
+// divide returns the number of places for each rank.
+func (x *closeSampling) divide(places int) (of [nRanks]int) {
+	var wanted [nRanks]int
+	for _, c := range x.watched {
+		wanted[c.rank()]++
+	}
+	of[patient] = min(wanted[patient], max(places/bulkPlaces, places-wanted[urgent]))
+	of[urgent] = places - of[patient]
+	return of
+}
+
+// The ranks of connections that want a place.
+const (
+	urgent = iota
+	patient
+	nRanks
+)
+
+// rank returns whether a place for the connection is urgent. It is not for bulk traffic with healthy detours, and for
+// traffic that the operator wants to be left alone.
+func (c *conn) rank() int {
+	if (c.kind == measure.Bulk || c.kindSaid && c.kind == measure.Short) && !c.has((*subflow).suspected) {
+		return patient
+	}
+	return urgent
+}

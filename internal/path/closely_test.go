@@ -1,0 +1,223 @@
+package path_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+)
+
+// multitude plays so many connections, each with a detour, that a round of close samples has no time for all.
+type multitude struct {
+	m     *path.Manager
+	now   time.Time
+	conns []*member
+	lost  map[netip.AddrPort]bool // detours that were ended, by their local addresses
+}
+
+// member is a connection of a multitude. Its subflows are the direct path and the detour.
+type member struct {
+	token    path.Token
+	every    uint64 // bytes that each subflow receives in a round
+	subflows [2]path.Sample
+	dead     bool // nothing comes over the detour any more, since it was set
+
+	sampled time.Time // last round that included it
+	since   time.Time // start of its present series of rounds
+	longest time.Duration
+	gap     time.Duration // longest time between two rounds
+}
+
+const (
+	crowdRound = path.LongestInterval
+	crowdRoom  = 100
+)
+
+func newMultitude(t *testing.T) *multitude {
+	t.Helper()
+	w := &multitude{m: path.New(path.Config{Policy: path.DetourPolicy{Subflows: 2}, ByWorth: true}), now: birth, lost: make(map[netip.AddrPort]bool)}
+	w.m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, w.now)
+	w.m.Handle(path.DetourOffered{Detour: path.Detour{ID: "bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)}}, w.now)
+	return w
+}
+
+// connect opens connections whose subflows receive this many bytes in each round.
+func (w *multitude) connect(t *testing.T, connections int, every uint64) (first *member) {
+	t.Helper()
+	for range connections {
+		n := len(w.conns) + 1
+		x := &member{token: path.Token(n), every: every, sampled: w.now, since: w.now}
+		direct, own := netip.AddrPortFrom(ip("me"), uint16(10_000+n)), netip.AddrPortFrom(ip("me"), uint16(30_000+n))
+		server := netip.AddrPortFrom(ip("web"), 80)
+		x.subflows[0] = path.Sample{Token: x.token, Local: direct, Remote: server, MinRTT: 20 * time.Millisecond}
+		for _, a := range w.m.Handle(path.ConnEstablished{Token: x.token, Local: direct, Remote: server}, w.now) {
+			if a, ok := a.(path.CreateSubflow); ok {
+				x.subflows[1] = path.Sample{Token: x.token, Local: own, Remote: a.Remote, MinRTT: 30 * time.Millisecond}
+				w.m.Handle(path.SubflowRequested{Token: x.token, LocalID: a.LocalID, Local: own}, w.now)
+				w.m.Handle(path.SubflowEstablished{Token: x.token, LocalID: a.LocalID, Local: own, Remote: a.Remote}, w.now)
+				break
+			}
+		}
+		if x.subflows[1].Token == 0 {
+			t.Fatal("a connection has no detour")
+		}
+		w.conns = append(w.conns, x)
+		if first == nil {
+			first = x
+		}
+	}
+	return first
+}
+
+// round lets the time of a round pass, and returns the number of connections that were sampled in it.
+func (w *multitude) round() (sampled int) {
+	w.now = w.now.Add(crowdRound)
+	for _, x := range w.conns {
+		for i := range x.subflows {
+			s := &x.subflows[i]
+			if i == 1 && x.dead {
+				s.LastData += crowdRound
+				s.LastAnswer += crowdRound
+				s.Probes = int(s.LastData / time.Second)
+				continue
+			}
+			segments := x.every/1400 + 1
+			s.BytesReceived, s.SegsIn, s.DataSegsIn = s.BytesReceived+x.every, s.SegsIn+segments, s.DataSegsIn+segments
+			s.LastSent, s.DataEnd = time.Minute, s.DataEnd+x.every
+		}
+	}
+	if w.now.Sub(birth)%time.Second == 0 {
+		all := path.Measured{Complete: true}
+		for _, x := range w.conns {
+			all.Samples = append(all.Samples, x.subflows[:]...)
+		}
+		w.tell(all)
+	}
+	var ev path.Measured
+	for token, ends := range w.m.Watched(w.now, crowdRoom) {
+		x := w.conns[token-1]
+		ev.Samples = append(ev.Samples, x.subflows[:len(ends)]...)
+		ev.Progress = append(ev.Progress, path.Progress{Token: token, Received: x.subflows[0].DataEnd})
+		sampled++
+		x.gap = max(x.gap, w.now.Sub(x.sampled))
+		if w.now.Sub(x.sampled) > crowdRound {
+			x.since = w.now
+		}
+		x.sampled, x.longest = w.now, max(x.longest, w.now.Sub(x.since))
+	}
+	w.tell(ev)
+	return sampled
+}
+
+func (w *multitude) tell(ev path.Event) {
+	for _, a := range w.m.Handle(ev, w.now) {
+		if a, ok := a.(path.DestroySubflow); ok {
+			w.lost[a.Local] = true
+		}
+	}
+}
+
+// run lets time pass. No round may include many more connections than it has time for.
+func (w *multitude) run(t *testing.T, d time.Duration) {
+	t.Helper()
+	for range d / crowdRound {
+		if n := w.round(); n > crowdRoom*11/10 {
+			t.Fatalf("%d connections were sampled in a round", n)
+		}
+	}
+}
+
+func (w *multitude) traffic(x *member) string {
+	for _, c := range w.m.Snapshot(w.now).Conns {
+		if c.Token == x.token {
+			return c.Traffic
+		}
+	}
+	return ""
+}
+
+const (
+	bulkEvery     = 400_000
+	messagesEvery = 300
+)
+
+// A connection that carries messages is measured beside any number of bulk connections. Each of those has its turn.
+func TestTooManyToMeasure(t *testing.T) {
+	const bulk = 6 * crowdRoom
+	w := newMultitude(t)
+	w.connect(t, bulk, bulkEvery)
+	w.run(t, time.Minute)
+	ssh := w.connect(t, 1, messagesEvery)
+	w.run(t, 5*time.Second)
+	if is := w.traffic(ssh); is != "messages" {
+		t.Errorf("the connection with messages counts as %q", is)
+	}
+	for _, x := range w.conns {
+		x.longest, x.gap, x.since = 0, 0, w.now
+	}
+	w.run(t, 8*time.Minute)
+	if ssh.gap > crowdRound {
+		t.Errorf("the connection with messages was not sampled for %v", ssh.gap)
+	}
+	for _, x := range w.conns[:bulk] {
+		if x.longest < 29*time.Second || x.gap > 5*time.Second {
+			t.Fatalf("connection %d was measured for %v at most, and not sampled for %v", x.token, x.longest, x.gap)
+		}
+		if is := w.traffic(x); is != "bulk" {
+			t.Fatalf("connection %d counts as %q", x.token, is)
+		}
+	}
+	if is := w.m.Snapshot(w.now).Sampling; is.Wanted != bulk+1 || is.Closely < crowdRoom/2 || is.Closely >= crowdRoom {
+		t.Errorf("%+v", is)
+	}
+	for _, x := range w.conns[crowdRoom-1 : bulk] {
+		w.m.Handle(path.ConnClosed{Token: x.token}, w.now)
+	}
+	w.run(t, time.Second)
+	if n := w.round(); n != crowdRoom {
+		t.Errorf("%d of %d connections are sampled in a round that has time for all", n, crowdRoom)
+	}
+	if is := w.m.Snapshot(w.now).Sampling; is != (path.Sampling{Wanted: crowdRoom, Closely: crowdRoom}) {
+		t.Errorf("%+v", is)
+	}
+}
+
+// Too many connections with messages take turns, too, and leave a part of the places to bulk traffic.
+func TestTooManyMessages(t *testing.T) {
+	w := newMultitude(t)
+	bulk := w.connect(t, 10, bulkEvery)
+	w.connect(t, 3*crowdRoom, messagesEvery)
+	w.run(t, 6*time.Minute)
+	for _, x := range w.conns {
+		if x.longest < 29*time.Second {
+			t.Fatalf("connection %d was measured for %v at most", x.token, x.longest)
+		}
+		if want := map[bool]string{true: "bulk", false: "messages"}[x.every == bulk.every]; w.traffic(x) != want {
+			t.Fatalf("connection %d counts as %q, want %q", x.token, w.traffic(x), want)
+		}
+	}
+}
+
+// Where not all connections are measured, a detour through which nothing comes is still found soon.
+func TestDeadDetourAmongTooMany(t *testing.T) {
+	w := newMultitude(t)
+	w.connect(t, 6*crowdRoom, bulkEvery)
+	w.run(t, time.Minute)
+	var dead []*member
+	for _, x := range w.conns {
+		if w.now.Sub(x.sampled) > crowdRound && len(dead) < 10 {
+			x.dead = true
+			dead = append(dead, x)
+		}
+	}
+	w.run(t, 20*time.Second)
+	for _, x := range dead {
+		if !w.lost[x.subflows[1].Local] {
+			t.Errorf("the detour of connection %d was not ended", x.token)
+		}
+	}
+	if len(dead) == 0 || len(w.lost) != len(dead) {
+		t.Errorf("%d detours died, %d were ended", len(dead), len(w.lost))
+	}
+}
