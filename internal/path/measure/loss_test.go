@@ -14,8 +14,8 @@ import (
 
 // others lists networks on which nothing of loss.go was chosen.
 func others() (all []network) {
-	for _, rate := range []float64{2e6, 10e6, 20e6, 50e6, 100e6, 200e6} {
-		for _, trip := range []time.Duration{10 * ms, 40 * ms, 80 * ms, 200 * ms} {
+	for _, rate := range []float64{2e6, 7e6, 17e6, 40e6, 90e6, 200e6} {
+		for _, trip := range []time.Duration{10 * ms, 32 * ms, 100 * ms, 200 * ms} {
 			all = append(all, network{name: fmt.Sprintf("%v Mbit/s, %v", rate/1e6, trip), rate: rate, trip: trip})
 		}
 	}
@@ -37,7 +37,7 @@ func (n network) score(runs uint64, long time.Duration) (receiver, sender shares
 	for seed := range runs {
 		var o observer
 		lost, out, samples := 0.0, 0.0, 0
-		n.run(seed+100, long, func(s sample) bool {
+		n.run(seed+200, long, func(s sample) bool {
 			o.see(s)
 			lost, out = lost+float64(s.lost), out+float64(s.out)
 			if samples++; samples%50 > 0 {
@@ -124,7 +124,7 @@ func TestOvertakenIsNotLost(t *testing.T) {
 					n.late, n.lateBy, n.hasty, n.steady = c.late, c.lateBy, true, steady
 					receiver, sender := n.score(2, 100*time.Second)
 					most := c.most
-					if n.trip < 5*c.lateBy || n.rate*n.trip.Seconds() < 20*segment {
+					if n.trip < 5*c.lateBy || n.rate*n.trip.Seconds() < 30*segment {
 						most = c.short
 					}
 					if got := receiver.at(0.5); got > most {
