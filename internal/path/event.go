@@ -227,8 +227,8 @@ type Sample struct {
 	// is the round trip that this host estimates from what it receives. It includes pauses of the sender.
 	MinRTT, RTT, ReceiverRTT time.Duration
 	// DataSegsOut counts the segments with payload that were sent, retransmissions included. Retransmitted counts the
-	// retransmissions.
-	DataSegsOut, Retransmitted uint32
+	// retransmissions, and Needless those of which the peer reported that it already had the data.
+	DataSegsOut, Retransmitted, Needless uint32
 	// Limited is set if the network, not the program, limits what this host sends.
 	Limited bool
 	// SegsIn counts all received segments, DataSegsIn those with payload, OutOfOrder those that

@@ -188,7 +188,7 @@ func TestAllWaypointsBad(t *testing.T) {
 				s.pause(50 * time.Second)
 			}
 			t.Logf("in the second half hour, 30 connections took %d detours to carry", joins)
-			if joins > 15 {
+			if joins > 20 { // in ten seconds, a far one shows few packets
 				t.Errorf("in the second half hour, 30 connections took %d detours to carry", joins)
 			}
 		})

@@ -182,10 +182,13 @@ func (w *world) busy(t *rapid.T) {
 				if s.detour != nil {
 					waypoint = s.detour.Waypoint
 				}
+				lost := false
 				for range each {
 					if slices.Contains(bad, waypoint) && random.IntN(20) == 0 {
+						lost, s.loses = true, true
+					}
+					if lost {
 						s.late++
-						s.loses = true
 					}
 				}
 			}

@@ -24,6 +24,8 @@ const (
 	sparedFor = 30 * time.Second
 	// sparedMuch is the factor by which losses must grow to count nevertheless.
 	sparedMuch = 2
+	// overtakenPart is the part of the packets that seem lost below which the lost ones are the lesser part.
+	overtakenPart = 0.5
 	// mostSpared bounds the doublings of sparedFor.
 	mostSpared = 6
 )
@@ -36,7 +38,7 @@ func (m *Manager) setLossyAside(t turn) (found bool) {
 		if !t.ours(s) || s.backup || !s.measuredAt(t.now) || !s.habits.accused() {
 			continue
 		}
-		if t.kind == measure.Bulk && s.unharmed(t.now) {
+		if s.isOvertaken(t.now) || t.kind == measure.Bulk && s.unharmed(t.now) {
 			s.habits.acquit()
 			continue
 		}
@@ -125,9 +127,17 @@ func (h *habits) acquit() {
 	h.lossOut.Reset()
 }
 
+// isOvertaken reports whether most of what seems lost on the subflow was only overtaken, and it loses no more than is
+// bearable.
+func (s *subflow) isOvertaken(now time.Time) bool {
+	p, known := s.loses(now)
+	seems, _ := s.seemsToLose(now)
+	return known && p < measure.Bearable && p < overtakenPart*seems
+}
+
 // unharmed reports whether the subflow carries too much for its losses to be real.
 func (s *subflow) unharmed(now time.Time) bool {
-	p, known := s.loses(now)
+	p, known := s.seemsToLose(now)
 	if !known {
 		return false
 	}

@@ -44,8 +44,10 @@ type pathWorth struct {
 	trip time.Duration
 	rate float64 // segments a second
 	loss float64
-	dead bool
-	deaf bool // it does not answer joins
+	// overtaken is the share of segments that come later. If this host sends them, the peer reports that they came twice.
+	overtaken float64
+	dead      bool
+	deaf      bool // it does not answer joins
 	// large is the extra delay of full packets.
 	large time.Duration
 }
@@ -61,9 +63,12 @@ type carried struct {
 	credit               float64
 	began                time.Time
 	lastData, lastAnswer time.Time
-	lastSent             time.Time // when this host last sent data
-	lateUntil            time.Time
-	full                 bool // its path has a queue
+	lastSent             time.Time   // when this host last sent data
+	lateUntil            time.Time   // after a loss among segments that arrived at once
+	repairs              []time.Time // when segments of a flow come again that were lost
+	behind               time.Time   // when an overtaken segment of a flow comes
+	out, again, needless uint32      // segments sent
+	full                 bool        // its path has a queue
 	probed               bool
 	nextProbe            time.Time
 	answers              time.Time // when the answer to a probe comes; zero: none is under way
@@ -218,8 +223,8 @@ func (s *selection) bulk(long time.Duration) {
 			if w.loss > 0 {
 				rate = min(rate, 1.2/w.trip.Seconds()/math.Sqrt(w.loss))
 			}
-			s.arrive(c, rate*dt.Seconds())
 			c.full = w.rate == rate
+			s.flow(c, rate*dt.Seconds())
 		}
 		s.step()
 	}
@@ -261,25 +266,86 @@ func (s *selection) pause(long time.Duration) {
 	}
 }
 
-// arrive lets segments arrive in this tenth of a second.
+// arrive lets segments arrive at once. The sender learns of a loss after a tenth of a second.
 func (s *selection) arrive(c *carried, n float64) {
-	w := s.paths[c.waypoint]
-	if w.dead {
-		return
-	}
-	c.credit += n
-	for ; c.credit >= 1; c.credit-- {
-		c.segments++
-		c.data++
-		s.upTo += 1400
-		c.lastData, c.lastAnswer, c.unanswered = s.now.Add(dt), s.now.Add(dt), 0
-		if s.random.Float64() < w.loss {
+	s.each(c, n, func(w *pathWorth, _ time.Time, lost bool) {
+		if lost {
 			c.lateUntil = s.now.Add(dt + w.trip)
 		}
 		if s.now.Before(c.lateUntil) {
 			c.late++
 		}
+	})
+}
+
+// flow lets segments arrive evenly in this tenth of a second. The sender learns of a loss when the next one has arrived. A
+// segment that comes again fills the oldest gap.
+func (s *selection) flow(c *carried, n float64) {
+	s.each(c, n, func(w *pathWorth, at time.Time, lost bool) {
+		switch {
+		case w.overtaken > 0 && s.random.Float64() < w.overtaken:
+			c.behind = at.Add(overtakenBy)
+		case lost:
+			c.repairs = append(c.repairs, at.Add(time.Duration(float64(dt)/n)+c.trip(w)))
+		case len(c.repairs) > 0 && !at.Before(c.repairs[0]):
+			c.repairs = c.repairs[1:]
+		case len(c.repairs) > 0 || at.Before(c.behind):
+			c.late++
+		}
+	})
+}
+
+// overtakenBy is the delay of segments that others overtake.
+const overtakenBy = 10 * time.Millisecond
+
+// upload lets this host send as much as the paths carry, for this time.
+func (s *selection) upload(long time.Duration) {
+	for end := s.now.Add(long); s.now.Before(end); {
+		for _, c := range s.uses() {
+			w := s.paths[c.waypoint]
+			c.full = true
+			for range int(w.rate * dt.Seconds()) {
+				c.out++
+				c.acked += 1400
+				lost := s.random.Float64() < w.loss
+				overtaken := s.random.Float64() < w.overtaken
+				if lost || overtaken {
+					c.out++
+					c.again++
+				}
+				if overtaken {
+					c.needless++
+				}
+			}
+			c.lastAnswer, c.lastSent = s.now.Add(dt), s.now.Add(dt)
+		}
+		s.step()
 	}
+}
+
+// each lets segments arrive in this tenth of a second. arrives is told when, if they arrive evenly, and whether they were lost
+// at first.
+func (s *selection) each(c *carried, n float64, arrives func(w *pathWorth, at time.Time, lost bool)) {
+	w := s.paths[c.waypoint]
+	if w.dead {
+		return
+	}
+	c.credit += n
+	for all := c.credit; c.credit >= 1; c.credit-- {
+		c.segments++
+		c.data++
+		s.upTo += 1400
+		c.lastData, c.lastAnswer, c.unanswered = s.now.Add(dt), s.now.Add(dt), 0
+		arrives(w, s.now.Add(time.Duration((1-c.credit/all)*float64(dt))), s.random.Float64() < w.loss)
+	}
+}
+
+// trip returns the round trip over a path with its queue.
+func (c *carried) trip(w *pathWorth) time.Duration {
+	if c.full {
+		return w.trip*3/2 + 10*time.Millisecond
+	}
+	return w.trip
 }
 
 // step lets a tenth of a second pass.
@@ -301,10 +367,11 @@ func (s *selection) step() {
 		s.probe(c)
 		receiver := time.Duration(0)
 		if c.full {
-			receiver = w.trip*3/2 + 10*time.Millisecond
+			receiver = c.trip(w)
 		}
 		ev.Samples = append(ev.Samples, path.Sample{
 			Token: s.token, Local: c.local, Remote: c.remote, BytesReceived: 1400 * c.data, BytesAcked: c.acked, MinRTT: c.least, RTT: c.rtt, ReceiverRTT: receiver,
+			DataSegsOut: c.out, Retransmitted: c.again, Needless: c.needless, Limited: c.full,
 			SegsIn: c.segments, DataSegsIn: c.data, OutOfOrder: c.late, DataEnd: s.upTo, Backoff: c.backoff, Probes: c.unanswered,
 			LastData: s.now.Sub(c.lastData), LastAnswer: s.now.Sub(c.lastAnswer), LastSent: s.now.Sub(c.lastSent),
 		})
@@ -400,6 +467,24 @@ func TestOnlyLossyDetourStandsBy(t *testing.T) {
 	s.want("without loss", "promote bob")
 }
 
+// A detour on which packets are overtaken keeps its place, and counts as losing little. So does one whose packets are sent
+// again although they arrived.
+func TestOvertakenIsNotLost(t *testing.T) {
+	for name, carry := range map[string]func(*selection, time.Duration){"download": (*selection).bulk, "upload": (*selection).upload} {
+		t.Run(name, func(t *testing.T) {
+			bob := &pathWorth{trip: 40 * time.Millisecond, rate: 150, overtaken: 0.05}
+			s := newSelection(t, map[string]*pathWorth{"": {trip: 40 * time.Millisecond, rate: 150}, "bob": bob})
+			s.offer("bob")
+			s.connect()
+			carry(s, 2*time.Minute)
+			s.want("with what is overtaken", "join bob")
+			bob.loss, bob.overtaken = 0.05, 0
+			carry(s, 20*time.Second)
+			s.want("with loss", "demote bob")
+		})
+	}
+}
+
 // A detour that loses little, or no more than the direct path, keeps its place and carries.
 func TestGoodDetourCarries(t *testing.T) {
 	for name, c := range map[string]struct{ direct, detour pathWorth }{
@@ -423,7 +508,7 @@ func TestGoodDetourCarries(t *testing.T) {
 // carries at once when the detour ends.
 func TestLossyDirectPathStandsBy(t *testing.T) {
 	direct := good()
-	direct.loss = 0.08
+	direct.loss = 0.1
 	s := newSelection(t, map[string]*pathWorth{"": direct, "bob": good()})
 	s.offer("bob")
 	s.connect()

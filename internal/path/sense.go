@@ -25,6 +25,7 @@ type senses struct {
 	outOfOrder          uint64
 	dataSegmentsOut     uint32 // sent, retransmissions included
 	retransmitted       uint32
+	needless            uint32 // retransmissions, as the peer reported
 	dataEnd             uint64
 	dryFor, silentFor   time.Duration // at the time at, since data and since anything last arrived
 	unanswered          uint8         // probes or retransmissions without an answer
@@ -72,20 +73,20 @@ const longestTrip = time.Second
 
 // take adds one sample. received and acked are the payload since the last one.
 func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint64) {
-	in, late := sm.DataSegsIn-s.dataSegments, sm.OutOfOrder != s.outOfOrder
+	in, late := sm.DataSegsIn-s.dataSegments, sm.OutOfOrder-s.outOfOrder
 	if h.bound > 0 && !sm.ECN {
-		late = false // this host itself drops packets above the bound
+		late = 0 // this host itself drops packets above the bound
 	}
 	out, again := uint64(sm.DataSegsOut-s.dataSegmentsOut), uint64(sm.Retransmitted-s.retransmitted)
 	h.trip.Take(now, s.minRTT, sm.RTT, acked > 0)
 	h.step = step{
-		elapsed: now.Sub(s.at), received: received, acked: acked, lossy: late || again > 0, limited: acked > 0 && sm.Limited, gap: sm.Gap,
+		elapsed: now.Sub(s.at), received: received, acked: acked, lossy: late > 0 || again > 0, limited: acked > 0 && sm.Limited, gap: sm.Gap,
 		trip: max(h.trip.Now(now), min(sm.ReceiverRTT, longestTrip)), asked: sm.LastSent, heard: sm.LastData,
 	}
 	h.step.missed = h.pauses.Take(h.step.elapsed, received+acked, sm.Gap || acked > 0 && sm.Waiting)
 	h.arrivals.Take(now, h.step.elapsed, in, late)
-	h.lossIn.Take(h.step.elapsed, h.step.trip, in, late)
-	h.sent.Take(now, out, again)
+	h.lossIn.Take(h.step.elapsed, h.step.trip, in, late > 0)
+	h.sent.Take(now, out, again, uint64(sm.Needless-s.needless))
 	h.lossOut.Take(h.step.elapsed, h.step.trip, out, again > 0)
 	h.goodput.Take(now, h.step.elapsed, received, acked)
 	flowing := measure.Flowing{
@@ -122,7 +123,7 @@ func (s *senses) take(sm *Sample, now time.Time, received, acked uint64, closely
 		s.habits.take(s, sm, now, received, acked)
 	}
 	s.at, s.rtt = now, sm.RTT
-	s.dataSegmentsOut, s.retransmitted = sm.DataSegsOut, sm.Retransmitted
+	s.dataSegmentsOut, s.retransmitted, s.needless = sm.DataSegsOut, sm.Retransmitted, sm.Needless
 	s.segments, s.dataSegments, s.outOfOrder, s.dataEnd = sm.SegsIn, sm.DataSegsIn, sm.OutOfOrder, sm.DataEnd
 	s.dryFor, s.silentFor = sm.LastData, min(sm.LastData, sm.LastAnswer)
 	s.unanswered = clip(max(sm.Probes, sm.Backoff))

@@ -315,7 +315,7 @@ func (s *subflow) lossy(now time.Time) (lossy, known bool) {
 	if s.habits == nil {
 		return false, false
 	}
-	p, known := s.habits.arrivals.Lost(now, s.minRTT)
+	p, known := s.habits.arrivals.Seems(now, s.minRTT)
 	return p > muchLoss, known
 }
 

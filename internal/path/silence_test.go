@@ -296,23 +296,37 @@ func TestLastResortLetsOthersComeFirst(t *testing.T) {
 // after timeouts that double. Until then, or until the server sends it over the other path, the connection's data
 // stands still.
 type lossy struct {
-	rate  float64
-	quiet time.Duration // nothing arrives until then
-	still time.Duration // the connection's data does not advance until then
+	rate    float64
+	quiet   time.Duration   // nothing arrives until then
+	still   time.Duration   // the connection's data does not advance until then
+	repairs []time.Duration // when lost segments come again; each fills the oldest gap
 }
 
 func (p *lossy) send(d *download, a *arrivals, l load) {
 	if d.since() < p.quiet || d.since()%l.every != 0 {
 		return
 	}
-	lost := false
-	for range l.each {
-		lost = lost || d.random.Float64() < p.rate
+	lost, late := false, uint64(0)
+	more := rand.New(rand.NewPCG(2, uint64(d.since()))) // for what is lost after the first
+	for i := range l.each {
+		at := d.since() + dt*time.Duration(i)/time.Duration(l.each)
+		switch {
+		case !lost && d.random.Float64() < p.rate, lost && more.Float64() < p.rate:
+			lost = true
+			p.repairs = append(p.repairs, at+rtt)
+		case len(p.repairs) > 0 && p.repairs[0] <= at:
+			p.repairs = p.repairs[1:]
+		case len(p.repairs) > 0:
+			late++
+		}
 	}
+	a.late += late
 	if !lost {
 		return
 	}
-	a.late++
+	if late == 0 {
+		a.late++
+	}
 	if d.random.IntN(10) > 0 { // nine of ten show by what arrives after them
 		return
 	}

@@ -205,8 +205,18 @@ func (s *subflow) loses(now time.Time) (p float64, known bool) {
 	if s.habits == nil {
 		return 0, false
 	}
-	in, knowsIn := s.habits.arrivals.Lost(now, s.habits.step.trip)
+	in, knowsIn := s.habits.arrivals.Lost(now, s.minRTT, s.habits.step.trip)
 	out, knowsOut := s.habits.sent.Lost(now)
+	return max(in, out), knowsIn || knowsOut
+}
+
+// seemsToLose returns what loses would return if all packets that were overtaken had been lost.
+func (s *subflow) seemsToLose(now time.Time) (p float64, known bool) {
+	if s.habits == nil {
+		return 0, false
+	}
+	in, knowsIn := s.habits.arrivals.Seems(now, s.habits.step.trip)
+	out, knowsOut := s.habits.sent.Seems(now)
 	return max(in, out), knowsIn || knowsOut
 }
 

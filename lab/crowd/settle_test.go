@@ -235,7 +235,7 @@ func (s *settling) download(c *downloader) {
 			if s.queue > 0 && rate < wants {
 				receiver = trip + s.queue
 				if !f.backup && s.random.Float64() < settleStep.Seconds()/losesEvery.Seconds() {
-					f.late++
+					f.late += uint64(rate * receiver.Seconds() / 1400)
 				}
 			}
 		}

@@ -197,7 +197,7 @@ func sampleOf(s *mptcp.Subflow) path.Sample {
 		BytesReceived: m.BytesReceived, BytesAcked: m.BytesAcked,
 		Waiting: m.Unacked > 0, Backoff: int(m.Backoff), Probes: int(m.Probes),
 		MinRTT: m.MinRTT, RTT: m.RTT, ReceiverRTT: m.ReceiverRTT,
-		DataSegsOut: m.DataSegsOut, Retransmitted: m.TotalRetrans, Limited: m.NotSent > 0 || m.Unacked >= m.SndCwnd,
+		DataSegsOut: m.DataSegsOut, Retransmitted: m.TotalRetrans, Needless: m.NeedlessSent, Limited: m.NotSent > 0 || m.Unacked >= m.SndCwnd,
 		SegsIn: uint64(m.SegsIn), DataSegsIn: uint64(m.DataSegsIn), OutOfOrder: uint64(m.OutOfOrder), Gap: m.Gap,
 		LastData: m.LastDataRecv, LastAnswer: m.LastAckRecv, LastSent: m.LastDataSent, DataEnd: m.DataEnd, ECN: m.ECN,
 	}

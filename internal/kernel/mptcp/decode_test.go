@@ -182,6 +182,7 @@ func TestDecodeSubflow(t *testing.T) {
 		Rtt: 20_500, Rttvar: 300, Min_rtt: math.MaxUint32, Rto: 204_000, Snd_cwnd: 10, Snd_mss: 1448,
 		Options:     1 | 8, // TCPI_OPT_TIMESTAMPS, TCPI_OPT_ECN
 		Bytes_acked: 1 << 40, Delivery_rate: 5, Last_data_recv: 7, Busy_time: 9,
+		Total_retrans: 4, Dsack_dups: 3, Rcv_ooopack: 2,
 	}
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info))
 	raw = slices.Clone(raw)
@@ -197,6 +198,7 @@ func TestDecodeSubflow(t *testing.T) {
 			RTT: 20500 * time.Microsecond, RTTVar: 300 * time.Microsecond, RTO: 204 * time.Millisecond,
 			SndCwnd: 10, SndMSS: 1448, BytesAcked: 1 << 40, DeliveryRate: 5, ECN: true, Timestamps: true,
 			LastDataRecv: 7 * time.Millisecond, BusyTime: 9 * time.Microsecond,
+			TotalRetrans: 4, NeedlessSent: 3, OutOfOrder: 2,
 		},
 	}
 	var got Subflow

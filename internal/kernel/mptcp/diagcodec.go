@@ -201,6 +201,7 @@ func decodeMetrics(b []byte, m *Metrics) {
 		Retransmits: t.Retransmits,
 
 		TotalRetrans:  t.Total_retrans,
+		NeedlessSent:  t.Dsack_dups,
 		BytesSent:     t.Bytes_sent,
 		BytesRetrans:  t.Bytes_retrans,
 		BytesAcked:    t.Bytes_acked,

@@ -49,6 +49,7 @@ type Metrics struct {
 	Retransmits uint8  // present number of timeouts in a row without an answer
 
 	TotalRetrans  uint32 // segments, ever
+	NeedlessSent  uint32 // segments that the peer reported as received twice (RFC 2883)
 	BytesSent     uint64 // with retransmissions
 	BytesRetrans  uint64
 	BytesAcked    uint64

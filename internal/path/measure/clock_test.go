@@ -19,7 +19,7 @@ func TestWindowsWhenTheClockIsSet(t *testing.T) {
 		take := func(bytes uint64) {
 			now = now.Add(100 * time.Millisecond)
 			goodput.Take(now, 100*time.Millisecond, bytes, 0)
-			sent.Take(now, 100, 1)
+			sent.Take(now, 100, 1, 0)
 		}
 		for range 50 {
 			take(100_000)

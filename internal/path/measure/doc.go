@@ -19,4 +19,11 @@
 //	sharing.go    do two paths share a bottleneck?
 //	traffic.go    which kind is a connection's traffic?
 //	interval.go   how certain is a share of lost packets?
+//
+// One number is not measured: how often the connection's data stands still because of a detour, while other subflows
+// bring later data. It shows that a detour does harm, but neither how much nor what the connection would have without
+// it. A long detour that carries most of the data stands still as often as one that only delays the others. Package
+// path compares amounts of data instead: what the others missed, and what waits, against what the detour carried
+// (burden.go). It also compares rates with and without the detour (omit.go). Standing still is used as the sign of a
+// silent detour (holdsUp in silence.go).
 package measure

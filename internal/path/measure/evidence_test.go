@@ -32,9 +32,9 @@ type observer struct {
 func (o *observer) see(s sample) {
 	o.now, o.trip = s.at, s.trip
 	o.arrivals.Take(s.at, s.elapsed, s.in, s.late)
-	o.sent.Take(s.at, s.out, s.again)
+	o.sent.Take(s.at, s.out, s.again, s.needless)
 	o.goodput.Take(s.at, s.elapsed, s.received, 0)
-	o.in.Take(s.elapsed, s.trip, s.in, s.late)
+	o.in.Take(s.elapsed, s.trip, s.in, s.late > 0)
 	o.out.Take(s.elapsed, s.trip, s.out, s.again > 0)
 }
 
@@ -53,9 +53,9 @@ func (n network) alarms(seed uint64, long time.Duration) (receiver, sender int) 
 			}
 			return 0
 		}
-		p, _ := o.arrivals.Lost(o.now, o.trip)
+		p, _ := o.arrivals.Seems(o.now, o.trip)
 		receiver += count(&o.in, p)
-		p, _ = o.sent.Lost(o.now)
+		p, _ = o.sent.Seems(o.now)
 		sender += count(&o.out, p)
 		return true
 	})
