@@ -30,6 +30,28 @@ func TestStreamLeavesALongDetourEarly(t *testing.T) {
 	}
 }
 
+// A detour that was quicker for messages carries from the beginning.
+func TestQuickerDetourBeginsWithMessages(t *testing.T) {
+	ways := map[string]*way{
+		"":     wayOf(60*time.Millisecond, &link{rate: 16e6, buffer: 50 * time.Millisecond}),
+		"near": wayOf(20*time.Millisecond, &link{rate: 16e6, buffer: 50 * time.Millisecond}),
+	}
+	f := offeredTo(t, 1, ways)
+	f.run(time.Second)
+	first := f.connect(500e3)
+	f.run(20 * time.Second)
+	f.close(first)
+	f.offer("near")
+	for i, begins := range []bool{true, false} { // as a backup
+		d := f.connect(500e3)
+		if over := d.over("near"); over == nil || over.backup != begins {
+			t.Errorf("connection %d: the detour begins as a backup: %v, want %v: %v", i, !begins, begins, d.log)
+		}
+		f.run(20 * time.Second)
+		f.close(d)
+	}
+}
+
 // Towards servers with which messages were exchanged, detours begin as backups. One with a shorter round trip carries as
 // soon as data has moved, and all carry as soon as much moves.
 func TestDetoursStandByWhereMessagesAreExpected(t *testing.T) {

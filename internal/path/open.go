@@ -179,7 +179,7 @@ func (m *Manager) asideAtFirst(t turn, d *Detour, choice policy.Choice) *aside {
 	switch {
 	case choice.Aside:
 		return &aside{cause: lossy, since: t.now, until: choice.Why.Shunned, why: Verdict{Loss: choice.Why.Loss}}
-	case !choice.Standby && m.expectsMessages(t):
+	case !choice.Standby && m.expectsMessages(t) && !m.wasQuicker(t, d):
 		return &aside{cause: standsBy, since: t.now}
 	case !choice.Standby && m.beginsBehindLine(t, d):
 		return &aside{cause: behindLine, since: t.now}

@@ -108,7 +108,7 @@ func TestDetourThatCarriesAloneDiesInAPause(t *testing.T) {
 	// The waypoint rests for a minute. There is no other, so it is tried earlier.
 	s.paths["bob"].dead = false
 	s.pause(3 * time.Second)
-	s.want("after the outage", "join bob as backup")
+	s.want("after the outage", "join bob", "demote bob")
 }
 
 // If everything is silent, this host may be cut off, so nothing ends.

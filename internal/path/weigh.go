@@ -252,6 +252,17 @@ func (m *Manager) expectsMessages(t turn) bool {
 	return m.cfg.ByWorth && !t.adopted && m.detours.history.expected(t.conn, t.now) == measure.Messages
 }
 
+// wasQuicker reports whether messages to the network of servers lately took much less time over a detour than over the direct
+// path.
+func (m *Manager) wasQuicker(t turn, d *Detour) bool {
+	r, known := m.detours.history.of(d.Waypoint, t.server)
+	direct, knownDirect := m.detours.history.of("", t.server)
+	if !known || !knownDirect || r.trip == 0 || !within(r.at, t.now, trustsFor) || !within(direct.at, t.now, trustsFor) {
+		return false
+	}
+	return isQuicker(waits(r.trip, lossCounts*r.lost()), waits(direct.trip, lossCounts*direct.surelyLost()))
+}
+
 // carryAgain ends that a subflow is set aside.
 func (t turn) carryAgain(s *subflow) {
 	s.aside.cause = notAside
