@@ -9,10 +9,10 @@ import (
 )
 
 // This file bounds the rate that this host's bulk connections receive over a path on which its messages wait in a
-// queue. A bound a little below what the path carries lets the queue drain at little cost to bulk traffic. The packets
-// above it are marked if the ends of the subflow use ECN. Otherwise, or if the sender goes on for seconds as if there
-// were no marks, they are dropped. Such losses do not count against the path (sense.go). Messages first move to a path
-// without a queue (weigh.go), so bounds apply only if every path has one.
+// queue. A bound a little below what the path carries lets the queue drain at little cost to bulk traffic. It marks
+// (ECN) the packets above the bound, and only subflows whose ends agreed on ECN get one: without marks, it would have to
+// drop packets. Packets are dropped only if the sender goes on for seconds as if they had no mark. Messages first move to
+// a path without a queue (weigh.go), so bounds apply only if every path has one.
 //
 // Messages that began during the bulk traffic have seen no round trip without the queue. So the queue is also measured
 // against the history, or the bulk traffic's own queue is assumed. Both may be wrong: the path may have changed, or the bulk
@@ -59,7 +59,7 @@ func (Bound) action() {}
 // sharing describes the present use of one path, which is named by its waypoint or "" for the direct path.
 type sharing struct {
 	messages []messenger // subflows with messages in the last second
-	bulk     []*subflow  // subflows that receive bulk traffic
+	bulk     []*subflow  // subflows that receive bulk traffic and may have a bound
 }
 
 // messenger is a subflow with messages. known is the shortest round trip there in the history; zero: unknown.
@@ -163,7 +163,7 @@ func (m *Manager) addTo(u *sharing, t turn, s *subflow) {
 		}
 		u.messages = append(u.messages, x)
 	case measure.Bulk:
-		if send, receive := s.habits.goodput.Rates(t.now); receive > send {
+		if send, receive := s.habits.goodput.Rates(t.now); s.habits.ecn && receive > send {
 			u.bulk = append(u.bulk, s)
 		}
 	default:

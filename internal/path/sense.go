@@ -50,6 +50,7 @@ type habits struct {
 	pauses          measure.Pauses
 	burden          burden
 	packets         uint64  // seen in both directions since the history last learned from the subflow
+	ecn             bool    // both ends use ECN
 	bound           float64 // bound on what it receives, in bits a second; 0: none
 }
 
@@ -74,9 +75,6 @@ const longestTrip = time.Second
 // take adds one sample. received and acked are the payload since the last one.
 func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint64) {
 	in, late := sm.DataSegsIn-s.dataSegments, sm.OutOfOrder-s.outOfOrder
-	if h.bound > 0 && !sm.ECN {
-		late = 0 // this host itself drops packets above the bound
-	}
 	out, again := uint64(sm.DataSegsOut-s.dataSegmentsOut), uint64(sm.Retransmitted-s.retransmitted)
 	h.trip.Take(now, s.minRTT, sm.RTT, acked > 0)
 	h.step = step{
@@ -98,6 +96,7 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	h.fall.Take(h.step.elapsed, flowing)
 	h.steady.Take(h.step.elapsed, flowing)
 	h.packets += in + out
+	h.ecn = sm.ECN
 	if in > 0 {
 		h.gaps.Take(now, s.dryFor)
 	}
