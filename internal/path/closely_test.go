@@ -169,7 +169,7 @@ func TestTooManyToMeasure(t *testing.T) {
 			t.Fatalf("connection %d counts as %q", x.token, is)
 		}
 	}
-	if is := w.m.Snapshot(w.now).Sampling; is.Wanted != bulk+1 || is.Closely < crowdRoom/2 || is.Closely >= crowdRoom {
+	if is := w.m.Snapshot(w.now).Sampling; is.Active != bulk+1 || is.Measured < crowdRoom/2 || is.Measured >= crowdRoom {
 		t.Errorf("%+v", is)
 	}
 	for _, x := range w.conns[crowdRoom-1 : bulk] {
@@ -179,12 +179,12 @@ func TestTooManyToMeasure(t *testing.T) {
 	if n := w.round(); n != crowdRoom {
 		t.Errorf("%d of %d connections are sampled in a round that has time for all", n, crowdRoom)
 	}
-	if is := w.m.Snapshot(w.now).Sampling; is != (path.Sampling{Wanted: crowdRoom, Closely: crowdRoom}) {
+	if is := w.m.Snapshot(w.now).Sampling; is != (path.Sampling{Active: crowdRoom, Measured: crowdRoom}) {
 		t.Errorf("%+v", is)
 	}
 }
 
-// Too many connections with messages take turns, too, and leave a part of the places to bulk traffic.
+// Too many connections with messages take turns, too, and leave a part of the slots to bulk traffic.
 func TestTooManyMessages(t *testing.T) {
 	w := newMultitude(t)
 	bulk := w.connect(t, 10, bulkEvery)

@@ -58,8 +58,8 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		u.Exploring = api.Exploring{
 			Tries: snap.Exploring.Tries, MostTries: path.MostTries, Bytes: snap.Exploring.Bytes, MostBytes: path.MostExplored, Renews: snap.Exploring.Renews,
 		}
-		if is := snap.Sampling; is.Closely < is.Wanted {
-			u.Sampling = &api.Sampling{Active: is.Wanted, Measured: is.Closely}
+		if is := snap.Sampling; is.Measured < is.Active {
+			u.Sampling = &api.Sampling{Active: is.Active, Measured: is.Measured}
 		}
 		subflows := make(map[detour.Via]int)
 		for _, conn := range snap.Conns {
