@@ -26,7 +26,8 @@ import (
 const (
 	// silentApart is the least time between the first and the last silence.
 	silentApart = 30 * time.Second
-	// silenceKept is the time for which the last silence is remembered. By then, a suspension after it is forgotten.
+	// silenceKept is the time for which a count is kept after its last silence. A suspension that followed is forgotten by
+	// then.
 	silenceKept = 2 * time.Hour
 )
 
@@ -38,7 +39,7 @@ type silence struct {
 	worked bool
 }
 
-// silences holds the counts by waypoint and kind. The servers of the keys are zero.
+// silences holds the counts by waypoint and kind. The server of each key is zero.
 type silences map[suspended]silence
 
 // add counts a silence towards a server. It reports whether the waypoint seems to be silent towards all servers.
@@ -83,13 +84,13 @@ func (k *detours) suspended(d *Detour, server netip.AddrPort, now time.Time) (b 
 	}
 	works := k.workedLately(d, server, now) && !k.silences[everywhereOf(d)].worked
 	b, ok = k.suspensions.on(d, server, works, now)
-	return b, ok, k.suspensions.attempted(d, server, works)
+	return b, ok, k.suspensions.attemptedUntil(d, server, works)
 }
 
-// isBlackHole records that a detour is silent towards a server. It reports whether it seems to be silent towards all
-// servers. If another kind of detour through the waypoint is suspended for that, this server is enough.
-func (k *detours) isBlackHole(d *Detour, server netip.AddrPort, now time.Time) bool {
-	everywhere := k.silences.add(everywhereOf(d), server, k.workedLately(d, server, now), now)
+// addSilence records that a detour is silent towards a server. It reports whether the detour seems to be silent towards
+// all servers. If another kind of detour through the waypoint is suspended for that, one server is enough.
+func (k *detours) addSilence(d *Detour, server netip.AddrPort, now time.Time) (everywhere bool) {
+	everywhere = k.silences.add(everywhereOf(d), server, k.workedLately(d, server, now), now)
 	for _, kind := range policy.Kinds() {
 		b := k.suspensions[suspended{waypoint: d.Waypoint, kind: kind}]
 		everywhere = everywhere || b.fault == &blackHole && now.Before(b.until)
@@ -100,7 +101,7 @@ func (k *detours) isBlackHole(d *Detour, server netip.AddrPort, now time.Time) b
 // recordSilence suspends a detour through which nothing arrives from a server, over a subflow that began at began.
 func (m *Manager) recordSilence(d *Detour, server netip.AddrPort, began, now time.Time) {
 	if d.Kind.Own() {
-		m.recordFault(d, server, &swallowed, began, now)
+		m.recordFault(d, server, &silentOwn, began, now)
 		return
 	}
 	m.recordFault(d, server, &swallows, began, now)
@@ -110,7 +111,7 @@ func (m *Manager) recordSilence(d *Detour, server netip.AddrPort, began, now tim
 // countSilence counts that a detour was silent towards a server, and suspends it for all servers if it seems to be
 // silent towards all.
 func (m *Manager) countSilence(d *Detour, server netip.AddrPort, began, now time.Time) {
-	if _, lost := m.detours.lost[viaOf(d)]; lost || d.Kind.Own() || !m.detours.isBlackHole(d, server, now) {
+	if _, lost := m.detours.lost[viaOf(d)]; lost || d.Kind.Own() || !m.detours.addSilence(d, server, now) {
 		return
 	}
 	m.recordFault(d, netip.AddrPort{}, &blackHole, began, now)
@@ -124,7 +125,7 @@ func (m *Manager) showsSilence(t turn, e *ended) bool {
 }
 
 // gotThrough records that data got through the detour of a subflow since its last sample. intact is set if data arrived
-// before a complete sample. It reports whether other connections may use the detour because of that.
+// and the sample is a complete one. gotThrough reports whether other connections may use the detour now.
 func (k *detours) gotThrough(t turn, s *subflow, intact bool) (wake bool) {
 	delete(k.silences, everywhereOf(s.detour))
 	return k.suspensions.gotThrough(s.detour, t.server, intact, s.since, t.now)

@@ -205,7 +205,7 @@ func (h history) shun(waypoint string, server netip.AddrPort, loss float64, now 
 // dropOldest drops the oldest eighth of the records.
 func (h history) dropOldest() { dropOldest(h, func(r record) time.Time { return r.at }, trail.compare) }
 
-// dropOldest drops the oldest eighth of the entries of a map. order decides between those of the same age, so that every
+// dropOldest drops the eighth of a map's entries whose times are the earliest. order decides between equal times, so that every
 // run drops the same.
 func dropOldest[K comparable, V any](entries map[K]V, at func(V) time.Time, order func(a, b K) int) {
 	keys := slices.SortedFunc(maps.Keys(entries), func(a, b K) int {

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
-	"slices"
 	"time"
 )
 
 // A waypoint that harms connections is suspended, so that later connections avoid it.
 //
 // The suspension applies to the server towards which the harm was seen. Data that a waypoint changed looks like data
-// that the server sent with a wrong checksum, so one server proves nothing about the waypoint towards others. Only
-// corruption towards servers in several networks suspends the waypoint for all servers. Silence must also last for some
+// that the server sent with a wrong checksum, so one server proves nothing about the waypoint towards others. Corruption
+// or silence towards servers in several networks suspends the waypoint for all servers. Silence must also last for some
 // time (blackhole.go), because a short outage affects the connections to all servers at once and is over soon.
 //
 // The first suspension is short, because a new attempt costs only a subflow: the checksums that detected the
@@ -54,9 +53,9 @@ var (
 		err: errSilent, fix: "if it happens again, ask its operator whether a firewall there drops TCP",
 		initial: time.Minute, longest: time.Hour, lastResort: 5 * time.Second,
 	}
-	// swallowed means the same of a path that leads through no waypoint, such as an uplink. A radio link is often silent
+	// silentOwn means that nothing arrived over a path of this host's own, such as an uplink. A radio link is often silent
 	// for long and then works again.
-	swallowed = fault{
+	silentOwn = fault{
 		err: errSilent, fix: "check the uplink", initial: time.Minute, longest: 5 * time.Minute, lastResort: swallows.lastResort,
 	}
 	// blackHole means that nothing arrives from any server.
@@ -113,11 +112,11 @@ func (b suspension) lastResort(urgent bool) time.Time {
 	if urgent {
 		return b.began.Add(min(wait, urgentWait))
 	}
-	return later(later(b.began, b.tried).Add(wait), b.attempted())
+	return later(later(b.began, b.tried).Add(wait), b.attemptedUntil())
 }
 
-// attempted returns the time until which the last attempt keeps others from making one. It may be in the past.
-func (b suspension) attempted() time.Time {
+// attemptedUntil returns the time until which the last attempt keeps others from making one. It may be in the past.
+func (b suspension) attemptedUntil() time.Time {
 	if b.tried.IsZero() {
 		return time.Time{}
 	}
@@ -136,8 +135,8 @@ func (who suspended) covers(d *Detour) bool {
 type suspensions map[suspended]suspension
 
 // add records that a subflow over d to server, begun at began, suffered fault f. A zero server means all servers. add
-// returns what is suspended because of it, and until when. ok is false if that was suspended already when the subflow
-// began, or has been suspended since because of another.
+// returns what is suspended because of it, and until when. ok is false if that is suspended already. A subflow that began
+// during the suspension extends it, unless f forbids all use.
 func (x suspensions) add(d *Detour, server netip.AddrPort, f *fault, began, now time.Time) (who suspended, until time.Time, ok bool) {
 	who = suspended{d.Waypoint, d.Kind, server}
 	if f.allKinds {
@@ -158,7 +157,7 @@ func (x suspensions) add(d *Detour, server netip.AddrPort, f *fault, began, now 
 func (x suspensions) suspend(who suspended, f *fault, now time.Time) {
 	b, known := x[who]
 	if !known && len(x) >= mostSuspensions {
-		x.dropFirst()
+		dropOldest(x, func(b suspension) time.Time { return b.until }, suspended.compare)
 	}
 	if !known || b.over(now) {
 		b = suspension{fault: f, since: now}
@@ -168,14 +167,8 @@ func (x suspensions) suspend(who suspended, f *fault, now time.Time) {
 	}
 }
 
-// dropFirst drops the eighth of the suspensions that end first.
-func (x suspensions) dropFirst() {
-	all := slices.SortedFunc(maps.Keys(x), func(a, b suspended) int {
-		return cmp.Or(x[a].until.Compare(x[b].until), cmp.Compare(a.waypoint, b.waypoint), cmp.Compare(a.kind, b.kind), a.server.Compare(b.server))
-	})
-	for _, who := range all[:len(all)/8] {
-		delete(x, who)
-	}
+func (who suspended) compare(x suspended) int {
+	return cmp.Or(cmp.Compare(who.waypoint, x.waypoint), cmp.Compare(who.kind, x.kind), who.server.Compare(x.server))
 }
 
 // networks counts the networks with a server towards which who is suspended. It ignores who.server.
@@ -195,8 +188,8 @@ func networkOf(a netip.Addr) netip.Prefix {
 }
 
 // gotThrough records that data got through d to or from server since the last sample, over a subflow that began at
-// began. intact is set if data arrived before a complete sample. It reports whether other connections may use the detour
-// because of that.
+// began. intact is set if data arrived and the sample is a complete one. gotThrough reports whether other connections may
+// use the detour now.
 func (x suspensions) gotThrough(d *Detour, server netip.AddrPort, intact bool, began, now time.Time) (wake bool) {
 	if len(x) == 0 {
 		return false
@@ -239,12 +232,12 @@ func (x suspensions) attempt(d *Detour, server netip.AddrPort, now time.Time) {
 	}
 }
 
-// attempted returns the time until which an attempt by another connection keeps others from taking d. It may be in the
-// past. works is as for on.
-func (x suspensions) attempted(d *Detour, server netip.AddrPort, works bool) (until time.Time) {
+// attemptedUntil returns the time until which an attempt by another connection keeps others from taking d. It may be in
+// the past. works is as for on.
+func (x suspensions) attemptedUntil(d *Detour, server netip.AddrPort, works bool) (until time.Time) {
 	for _, who := range suspendedFor(d, server) {
 		if b := x[who]; !works || b.fault != &blackHole {
-			until = later(until, b.attempted())
+			until = later(until, b.attemptedUntil())
 		}
 	}
 	return until
