@@ -15,9 +15,9 @@ const outOfOrder = verdictDelay
 // host is.
 type hostAddrs struct {
 	network uint32                   // counts how often the host left or joined a network
-	at      []netip.Addr             // identify the network that the host is on; empty: it is on none
-	last    []netip.Addr             // identify the network that the host is on, or was on last
-	routed  bool                     // LocalAddrs had a Network
+	at      []netip.Addr             // what identifies the network that the host is on; empty: it is on none
+	last    []netip.Addr             // the same, but not empty after the host left its network
+	routed  bool                     // a LocalAddrs had a Network
 	addrs   []netip.Addr             // sorted; nil: not known yet
 	newer   []netip.Addr             // not in addrs, but subflows start from them, so addrs was asked for
 	came    map[netip.Addr]time.Time // when each of addrs came; without those of the first LocalAddrs
@@ -28,7 +28,7 @@ type hostAddrs struct {
 
 // addrsChange describes what a LocalAddrs has changed.
 type addrsChange struct {
-	any bool // something
+	any bool // anything changed
 	// switched is set if the host left or joined a network, perhaps the one that it was on before.
 	switched bool
 	// moved is set if the host is on another network than before. A host without a network has not moved yet, because
@@ -69,8 +69,8 @@ func (h *hostAddrs) set(ev LocalAddrs, now time.Time) (change addrsChange) {
 	return change
 }
 
-// identify returns addresses that identify the network that the host is on, or none if it is on no network. A host
-// whose LocalAddrs never have a Network is identified by its own addresses.
+// identify returns addresses that identify the network that the host is on, or none if it is on no network. Without any
+// LocalAddrs.Network until now, these are the host's own addresses.
 func (h *hostAddrs) identify(ev LocalAddrs) (network []netip.Addr) {
 	h.routed = h.routed || len(ev.Network) > 0
 	if h.routed {

@@ -9,16 +9,15 @@ import (
 )
 
 // This file bounds the rate that this host's bulk connections receive over a path on which its messages wait in a
-// queue. A bound a little below what the path carries lets the queue drain at little cost to bulk traffic. It marks
-// (ECN) the packets above the bound, and only subflows whose ends agreed on ECN get one: without marks, it would have to
-// drop packets. Packets are dropped only if the sender goes on for seconds as if they had no mark. Messages first move to
-// a path without a queue (weigh.go), so bounds apply only if every path has one.
+// queue. A bound a little below what the path carries lets the queue drain at little cost to bulk traffic. Packets above the
+// bound are marked (ECN). Only subflows whose ends agreed on ECN get a bound, because others would lose packets. Marked
+// subflows lose packets only if the sender ignores the marks for seconds. Messages first move to a path without a queue
+// (weigh.go), so bounds apply only if every path has one.
 //
-// Messages that began during the bulk traffic have seen no round trip without the queue. So the queue is also measured
-// against the history, or the bulk traffic's own queue is assumed. Both may be wrong: the path may have changed, or the bulk
-// traffic may wait elsewhere. The bound then shows it.
-//
-// Other hosts may cause the queue. If it stays under the bound, the bound ends and is not tried again for a while.
+// Messages that began during the bulk traffic have seen no round trip without the queue. For them, the shortest round trip in
+// the history counts, or else the bulk traffic's own queue. Both may be wrong: the path may have changed, or the bulk traffic
+// may wait elsewhere. Other hosts may cause the queue, too. In all these cases the queue stays. Then the bound ends and is not
+// tried again for a while.
 
 const (
 	// disturbsFrom is the least queue that disturbs messages.
@@ -56,8 +55,8 @@ type Bound struct {
 
 func (Bound) action() {}
 
-// sharing describes the present use of one path, which is named by its waypoint or "" for the direct path.
-type sharing struct {
+// pathUse describes the present use of one path, which is named by its waypoint or "" for the direct path.
+type pathUse struct {
 	messages []messenger // subflows with messages in the last second
 	bulk     []*subflow  // subflows that receive bulk traffic and may have a bound
 }
@@ -78,7 +77,7 @@ type delay struct {
 type bounded struct {
 	waits   time.Time // since when messages wait without a bound; zero: they do not
 	since   time.Time // start of the bound; zero: there is none
-	before  delay     // the longest at the start of the bound
+	before  delay     // the longest delay at the start of the bound
 	worked  bool      // whether the queue became small under the bound
 	changed time.Time // when the rates last changed
 	heard   time.Time // when messages were last seen
@@ -105,7 +104,7 @@ func (m *Manager) boundBulk(now time.Time) {
 		return
 	}
 	m.bounds.checked = now
-	uses := m.sharings(now)
+	uses := m.pathUses(now)
 	for path, use := range uses {
 		if m.bounds.paths[path] == nil && use.delay(now).disturbs() {
 			m.bounds.paths[path] = &bounded{}
@@ -114,7 +113,7 @@ func (m *Manager) boundBulk(now time.Time) {
 	for _, path := range slices.Sorted(maps.Keys(m.bounds.paths)) {
 		b, use := m.bounds.paths[path], uses[path]
 		if use == nil {
-			use = &sharing{}
+			use = &pathUse{}
 		}
 		if b.since.IsZero() {
 			b.consider(use, use.delay(now), now, &m.out)
@@ -127,9 +126,9 @@ func (m *Manager) boundBulk(now time.Time) {
 	}
 }
 
-// sharings returns the present use of the paths that carry messages or bulk traffic.
-func (m *Manager) sharings(now time.Time) map[string]*sharing {
-	uses := make(map[string]*sharing)
+// pathUses returns the present use of the paths that carry messages or bulk traffic.
+func (m *Manager) pathUses(now time.Time) map[string]*pathUse {
+	uses := make(map[string]*pathUse)
 	for _, c := range m.conns.watched {
 		if c.kind == measure.Short {
 			continue
@@ -141,7 +140,7 @@ func (m *Manager) sharings(now time.Time) map[string]*sharing {
 			}
 			use := uses[s.waypoint()]
 			if use == nil {
-				use = &sharing{}
+				use = &pathUse{}
 				uses[s.waypoint()] = use
 			}
 			m.addTo(use, t, s)
@@ -151,7 +150,7 @@ func (m *Manager) sharings(now time.Time) map[string]*sharing {
 }
 
 // addTo adds a subflow to the use of its path.
-func (m *Manager) addTo(u *sharing, t turn, s *subflow) {
+func (m *Manager) addTo(u *pathUse, t turn, s *subflow) {
 	switch t.kind {
 	case measure.Messages:
 		if t.now.Sub(s.moved) > time.Second {
@@ -184,16 +183,16 @@ func (s messenger) delayAgainst(base time.Duration, now time.Time) delay {
 // delay returns how long the subflow's messages wait in a queue, against the shortest round trip that the subflow had.
 func (s messenger) delay(now time.Time) delay { return s.delayAgainst(s.habits.trip.Base(), now) }
 
-// delay returns the longest wait of messages on a path without a bound. A subflow may never have had a round trip without
-// the queue. It is measured against what the history knows. Otherwise, if bulk traffic was there before it, its messages may
-// wait in the queue of that.
-func (u *sharing) delay(now time.Time) (longest delay) {
+// delay returns the longest wait of messages on a path without a bound. A subflow that shows no queue may never have had a
+// round trip without one. So its round trip is also compared with the shortest one in the history, and with the queue of bulk
+// traffic that began before it.
+func (u *pathUse) delay(now time.Time) (longest delay) {
 	for _, s := range u.messages {
 		d := s.delay(now)
 		if !d.disturbs() && s.known > 0 {
 			d = s.delayAgainst(min(s.known, s.habits.trip.Base()), now)
 		}
-		// The round trip of messages that pass through a queue is not shorter than it.
+		// Messages that wait in the bulk traffic's queue have a round trip at least as long as that.
 		if queue := u.queueBefore(s.subflow); !d.disturbs() && s.habits.trip.Measured(now) && float64(queue) <= (1+disturbsShare)*float64(d.trip) {
 			d.queue = max(d.queue, min(queue, d.trip))
 		}
@@ -204,8 +203,8 @@ func (u *sharing) delay(now time.Time) (longest delay) {
 	return longest
 }
 
-// queueBefore returns the longest queue of the bulk traffic on the path that began before the subflow s.
-func (u *sharing) queueBefore(s *subflow) (queue time.Duration) {
+// queueBefore returns the longest queue of the bulk subflows that began before s.
+func (u *pathUse) queueBefore(s *subflow) (queue time.Duration) {
 	for _, x := range u.bulk {
 		if x.since.Before(s.since) {
 			queue = max(queue, x.queue())
@@ -214,13 +213,13 @@ func (u *sharing) queueBefore(s *subflow) (queue time.Duration) {
 	return queue
 }
 
-// disturbed reports whether messages surely wait in a queue: the same subflow had a shorter round trip before.
-func (u *sharing) disturbed(now time.Time) bool {
+// disturbed reports whether messages surely wait in a queue: their own subflow had a shorter round trip before.
+func (u *pathUse) disturbed(now time.Time) bool {
 	return slices.ContainsFunc(u.messages, func(s messenger) bool { return s.delay(now).disturbs() })
 }
 
 // follow brings the bound of one path up to date.
-func (b *bounded) follow(use *sharing, now time.Time, out *actions) {
+func (b *bounded) follow(use *pathUse, now time.Time, out *actions) {
 	if len(use.messages) > 0 {
 		b.heard = now
 	}
@@ -258,7 +257,7 @@ func (b *bounded) follow(use *sharing, now time.Time, out *actions) {
 }
 
 // consider begins a bound if messages have waited for boundsAfter.
-func (b *bounded) consider(use *sharing, longest delay, now time.Time, out *actions) {
+func (b *bounded) consider(use *pathUse, longest delay, now time.Time, out *actions) {
 	switch {
 	case !longest.disturbs() || len(use.bulk) == 0 || now.Before(b.until):
 		b.waits = time.Time{}

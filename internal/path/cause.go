@@ -28,7 +28,7 @@ const (
 	CauseHarm
 	// CauseLossy means that the path lost too many packets.
 	CauseLossy
-	// CauseMessages means that another path carries the messages, or is to carry those that are likely.
+	// CauseMessages means that another path carries the messages, or will if the connection has messages.
 	CauseMessages
 	// CauseSlower means that messages wait less on another path.
 	CauseSlower
@@ -40,7 +40,7 @@ const (
 	CauseLoaded
 	// CauseYields means that another waypoint takes the place.
 	CauseYields
-	// CauseOmitted means that the subflow stands by for a moment, to find out what the connection gets without it.
+	// CauseOmitted means that the subflow stands by for a moment, to measure what the connection gets without it.
 	CauseOmitted
 	// CauseAddsNothing means that bulk traffic gets as much without the path.
 	CauseAddsNothing
@@ -64,7 +64,7 @@ const (
 	CauseRefreshed
 	// CauseNoAddress means that this host lost the subflow's source address.
 	CauseNoAddress
-	// CauseClosed means that the subflow ended by itself.
+	// CauseClosed means that the other end closed the subflow, or that it broke.
 	CauseClosed
 )
 
@@ -122,7 +122,7 @@ func (r *SubflowReason) Compared() []policy.Comparison {
 	}
 }
 
-// limitedTo adds that the subflow may have no higher rate, in bits a second.
+// limitedTo adds the highest rate that the subflow may have, in bits a second.
 func (r *SubflowReason) limitedTo(rate float64) {
 	if r.Cause == CauseNone {
 		r.Cause = CauseLimited
@@ -140,11 +140,11 @@ func (a *aside) reason() SubflowReason {
 	switch a.cause {
 	case lossy:
 		r.Numbers = &Numbers{Loss: v.Loss}
-		if a.times > 0 { // else it began so, and nothing was compared
+		if a.times > 0 { // otherwise the subflow began set aside, and nothing was compared
 			r.Other = &policy.Comparison{Waypoint: v.Waypoint, Loss: v.Loss, OtherLoss: v.OtherLoss}
 		}
 	case standsBy:
-		if v.OtherWait > 0 { // else it began so, because messages are likely
+		if v.OtherWait > 0 { // otherwise the subflow began set aside, because messages are likely
 			r.Other = v.byWait()
 		}
 	case yieldsPlace:
@@ -176,8 +176,8 @@ func (v *Verdict) byWait() *policy.Comparison {
 	return &policy.Comparison{Waypoint: v.Waypoint, Wait: v.Wait, OtherWait: v.OtherWait, Measured: true, Loss: v.Loss, OtherLoss: v.OtherLoss}
 }
 
-// left returns why the path was left, as a clause about "it" in the past.
-func (r *SubflowReason) left() string {
+// leftWords returns why the path was left, as a clause in the past tense that calls the path "it".
+func (r *SubflowReason) leftWords() string {
 	n, x := Numbers{}, policy.Comparison{}
 	if r.Numbers != nil {
 		n = *r.Numbers

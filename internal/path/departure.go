@@ -23,13 +23,13 @@ type Departure struct {
 }
 
 // Why returns the reason as text: a clause that follows "because".
-func (d *Departure) Why() string { return d.Reason.left() }
+func (d *Departure) Why() string { return d.Reason.leftWords() }
 
-// departures holds the paths that a connection leaves and left. Few connections need it, so it is allocated for the
-// first.
+// departures holds the paths that a connection is to leave, and those that it left. Few connections need it, so it is
+// allocated for the first.
 type departures struct {
 	planned []plannedEnd // of subflows that still exist
-	last    []Departure  // the latest last
+	past    []Departure  // the earliest first, at most mostDepartures
 }
 
 // plannedEnd is the reason why a subflow is to end.
@@ -43,12 +43,12 @@ func (c *conn) planEnd(s *subflow, why SubflowReason) {
 	if c.departures == nil {
 		c.departures = &departures{}
 	}
-	c.planned(s)
+	c.takePlanned(s)
 	c.departures.planned = append(c.departures.planned, plannedEnd{s, why})
 }
 
-// planned returns why a subflow was to end, and forgets it.
-func (c *conn) planned(s *subflow) (why SubflowReason, ok bool) {
+// takePlanned returns why a subflow was to end, and forgets it.
+func (c *conn) takePlanned(s *subflow) (why SubflowReason, ok bool) {
 	if c.departures == nil {
 		return why, false
 	}
@@ -69,8 +69,8 @@ func (c *conn) leaveFor(s *subflow, why SubflowReason) {
 	}
 }
 
-// departs records that the connection left the path of a subflow. An earlier departure from the same path for the same
-// cause is replaced, so that one path does not displace all others.
+// departs records that the connection left the path of a subflow. It replaces an earlier departure from the same path for
+// the same cause, so that one path does not displace all others.
 func (c *conn) departs(s *subflow, ended bool, why SubflowReason, at time.Time) {
 	if !s.up || s.detour == nil && !s.direct {
 		return
@@ -78,27 +78,27 @@ func (c *conn) departs(s *subflow, ended bool, why SubflowReason, at time.Time) 
 	if c.departures == nil {
 		c.departures = &departures{}
 	}
-	is := Departure{Kind: directWord, Waypoint: s.waypoint(), At: at, Ended: ended, Reason: why}
+	departure := Departure{Kind: directWord, Waypoint: s.waypoint(), At: at, Ended: ended, Reason: why}
 	if s.detour != nil {
-		is.Kind = s.detour.Kind.String()
+		departure.Kind = s.detour.Kind.String()
 	}
 	d := c.departures
-	d.last = slices.DeleteFunc(d.last, func(x Departure) bool {
-		return x.Kind == is.Kind && x.Waypoint == is.Waypoint && x.Reason.Cause == is.Reason.Cause
+	d.past = slices.DeleteFunc(d.past, func(x Departure) bool {
+		return x.Kind == departure.Kind && x.Waypoint == departure.Waypoint && x.Reason.Cause == why.Cause
 	})
-	if len(d.last) == mostDepartures {
-		d.last = slices.Delete(d.last, 0, 1)
+	if len(d.past) == mostDepartures {
+		d.past = slices.Delete(d.past, 0, 1)
 	}
-	d.last = append(d.last, is)
+	d.past = append(d.past, departure)
 }
 
 // departsAside records that the connection left the path of a subflow that was just set aside.
 func (t turn) departsAside(s *subflow) { t.departs(s, false, s.aside.reason(), t.now) }
 
-// leftPaths lists the paths that the connection left, the latest last.
+// leftPaths returns the paths that the connection left, the earliest first.
 func (c *conn) leftPaths() []Departure {
 	if c.departures == nil {
 		return nil
 	}
-	return slices.Clone(c.departures.last)
+	return slices.Clone(c.departures.past)
 }

@@ -34,7 +34,7 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 	if m.samples.corrupted(e) {
 		e.err = errCorrupt
 	}
-	t.endedItself(e)
+	t.departsAtEnd(e)
 	orphan := e.up && e.adrift
 	t.releaseID(e, orphan)
 	t.removals.doubt(e.subflow)
@@ -82,10 +82,10 @@ func (t turn) releaseID(e *ended, orphan bool) {
 	}
 }
 
-// endedItself records why the path of a subflow that ended by itself was left. It may have been about to end for another
-// reason. One that the server had no place for was never used.
-func (t turn) endedItself(e *ended) {
-	why, planned := t.planned(e.subflow)
+// departsAtEnd records that the connection left the path of a subflow that ended by itself, and why. If the subflow was to
+// end anyway, that reason counts. It records nothing if the server had no place for the subflow, which was never used then.
+func (t turn) departsAtEnd(e *ended) {
+	why, planned := t.takePlanned(e.subflow)
 	switch {
 	case e.full():
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path/words"
 )
 
-// chosen tells why a subflow's detour was chosen: by the policy's reason, and by what the connection saw itself. Each subflow
-// keeps one, so it is small.
+// chosen tells why a subflow's detour was chosen: the policy's reason, and what the connection itself saw. Each subflow keeps
+// one, so it is small.
 type chosen struct {
 	policy.Reason
 	instead *collapse // the collapsed detour whose place it took; nil: none
@@ -21,8 +21,8 @@ func (w *chosen) equals(v *chosen) bool {
 	return w.instead == v.instead && w.tried == v.tried && w.Reason.Equals(&v.Reason)
 }
 
-// of returns the reason as text for the chosen detour.
-func (w *chosen) of(d *Detour) string {
+// text returns the whole reason as text. Words is the policy's part of it.
+func (w *chosen) text(d *Detour) string {
 	parts := []string{w.Words(d)}
 	if c := w.instead; c != nil {
 		parts = append(parts, fmt.Sprintf("in place of %s, which fell from %s to %s", c.waypoint, words.Mbit(c.was), words.Mbit(c.is)))
@@ -33,8 +33,8 @@ func (w *chosen) of(d *Detour) string {
 	return strings.Join(parts, "; ")
 }
 
-// compared returns the comparisons with other waypoints that decided. What the detour gives is not known if it took the
-// place of a collapsed one.
+// compared returns the comparisons with other waypoints that decided, and the collapsed detour whose place was taken. Beside
+// that, the detour's own goodput is not known.
 func (w *chosen) compared() []policy.Comparison {
 	list := w.Compared()
 	if c := w.instead; c != nil {
@@ -82,8 +82,8 @@ type Verdict struct {
 // isBurden reports whether the subflow stands by because it was a burden.
 func (v *Verdict) isBurden() bool { return v.Missed > 0 || v.Held > 0 }
 
-// of returns the reason as text for a subflow.
-func (a *aside) of() string {
+// text returns the reason as text.
+func (a *aside) text() string {
 	other := pathWords(a.why.Waypoint)
 	take, otherTakes := waitWithLoss(a.why.Wait, a.why.Loss), waitWithLoss(a.why.OtherWait, a.why.OtherLoss)
 	switch {

@@ -124,7 +124,7 @@ func (t turn) announcingRemoval() bool {
 // before the first REMOVE_ADDR is sent, because the kernel could send one on a subflow that is about to end.
 func (t turn) takeBack(gone ...*subflow) {
 	for _, s := range gone {
-		why, _ := t.planned(s)
+		why, _ := t.takePlanned(s)
 		t.departs(s, true, why, t.now)
 		t.out.do(DestroySubflow{Token: t.token, Local: s.local, Remote: s.remote, Orphan: !t.host.hasSource(s)})
 		t.remove(s)

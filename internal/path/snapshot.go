@@ -193,11 +193,11 @@ func (s *subflow) state() SubflowState {
 		case s.standby:
 			st.Why, st.Reason.Cause = "a backup: another path comes first", CauseStandby
 		case s.why != nil:
-			st.Why, st.Reason = s.why.of(s.detour), SubflowReason{Cause: CauseChosen, chosen: s.why}
+			st.Why, st.Reason = s.why.text(s.detour), SubflowReason{Cause: CauseChosen, chosen: s.why}
 		}
 	}
 	if s.setAside() {
-		st.Why, st.Reason = s.aside.of(), s.aside.reason()
+		st.Why, st.Reason = s.aside.text(), s.aside.reason()
 	}
 	if s.habits != nil && s.habits.bound > 0 {
 		st.Why = strings.TrimPrefix(st.Why+"; bounded to "+words.Mbit(s.habits.bound)+", because messages wait in its queue", "; ")

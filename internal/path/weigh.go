@@ -240,14 +240,14 @@ func (m *Manager) divide(t turn) {
 		return
 	}
 	if m.expectsMessages(t) && !t.attention.traffic.MovedMuch() {
-		return // its detours stand by since they began
+		return // its detours began as backups, and stay backups for now
 	}
 	t.carryAgainWhere(func(s *subflow) bool { return s.isAside(standsBy) })
 }
 
-// expectsMessages reports whether a connection, whose kind of traffic is not known yet, is likely to have messages, by what the
-// operator said or by earlier connections to the network of servers. Then its detours begin as backups. Those with a shorter
-// round trip carry as soon as the first data has moved (gather).
+// expectsMessages reports whether a connection is likely to carry messages, before its kind of traffic is known. The operator
+// says so, or earlier connections to the network of servers carried messages. Such a connection's detours begin as backups.
+// Those with a shorter round trip carry as soon as the first data has moved (gather).
 func (m *Manager) expectsMessages(t turn) bool {
 	return m.cfg.ByWorth && !t.adopted && m.detours.history.expected(t.conn, t.now) == measure.Messages
 }
@@ -309,7 +309,7 @@ func (m *Manager) gather(t turn) {
 		if s == best || !t.ours(s) || !s.stayed(t.now) || s.backup && !s.isAside(standsBy) || t.now.Sub(s.since) < takesPriority {
 			continue
 		}
-		why := m.beside(t, s, best)
+		why := m.compareWaits(t, s, best)
 		if s.backup {
 			s.aside.why = why
 			continue
@@ -318,18 +318,19 @@ func (m *Manager) gather(t turn) {
 	}
 }
 
-// messagesLeave records that messages left the path of the subflow from, which works, for a better one.
+// messagesLeave records that messages left the path of the subflow from for that of best. It records nothing if from ended
+// or became a backup, or if messages do not wait longer on it.
 func (m *Manager) messagesLeave(t turn, from, best *subflow) {
 	if from == nil || from.backup || !slices.Contains(t.subflows, from) {
 		return
 	}
-	if why := m.beside(t, from, best); why.Wait > why.OtherWait {
+	if why := m.compareWaits(t, from, best); why.Wait > why.OtherWait {
 		t.departs(from, false, SubflowReason{Cause: CauseSlower, Other: why.byWait()}, t.now)
 	}
 }
 
-// beside returns the numbers by which s is compared with the subflow that carries the messages.
-func (m *Manager) beside(t turn, s, carrier *subflow) Verdict {
+// compareWaits returns the waits and losses on s, beside those on the subflow that carries the messages.
+func (m *Manager) compareWaits(t turn, s, carrier *subflow) Verdict {
 	return Verdict{
 		Waypoint: carrier.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, carrier), Loss: m.loss(t, s), OtherLoss: m.loss(t, carrier),
 	}
