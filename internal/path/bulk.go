@@ -90,9 +90,9 @@ func (k *detours) leaves(waypoint string, server netip.AddrPort, now time.Time) 
 	return k.together.left(waypoint, server, given, now)
 }
 
-// expects returns what one more bulk connection may expect on a trail. A detour that shares its bottleneck with the
-// direct path adds nothing. known is false if nothing was measured.
-func (k *detours) expects(waypoint string, server netip.AddrPort, now time.Time) (goodput float64, known bool) {
+// expectedGoodput returns what one more bulk connection may expect on a trail. A detour that shares its bottleneck with
+// the direct path adds nothing. known is false if nothing was measured.
+func (k *detours) expectedGoodput(waypoint string, server netip.AddrPort, now time.Time) (goodput float64, known bool) {
 	goodput = k.leaves(waypoint, server, now)
 	if goodput > 0 && waypoint != "" && k.sharesWithDirect(waypoint, server) {
 		return 0, true

@@ -158,9 +158,9 @@ type KindUnready struct {
 // LocalAddrs lists the addresses that this host has now and from which subflows may start.
 type LocalAddrs struct {
 	Addrs []netip.Addr
-	// Network identifies the network that this host is on, by addresses of it. If it changes, what was measured before
-	// no longer holds. It is empty if nothing leads to the Internet. If it has always been empty, Addrs without
-	// Tunnels identify the network.
+	// Network lists addresses that identify the network that this host is on. If they change, what was measured before no
+	// longer holds. Network is empty if nothing leads to the Internet. If it has always been empty, Addrs without Tunnels
+	// identify the network.
 	Network []netip.Addr
 	// Tunnels lists those of Addrs that belong to our tunnels. Source addresses of detours on offer need not be listed.
 	Tunnels []netip.Addr

@@ -44,7 +44,7 @@ type Known struct {
 	Failures int           // recent failures of subflows to the server
 }
 
-// Outlook tells what a new connection may expect of a path.
+// Outlook describes what a new connection may expect of a path.
 type Outlook struct {
 	Known Known
 	// Wait estimates how long a message over the path waits for its answer. Zero: unknown. Measured is set if Wait
@@ -52,9 +52,9 @@ type Outlook struct {
 	Wait     time.Duration
 	Measured bool
 	// Expected is the rate that one more bulk connection may expect of the path beside those that run now, in bits of
-	// payload a second. It is zero if a detour adds nothing to the direct path. Expects is set if it is known.
-	Expected float64
-	Expects  bool
+	// payload a second. It is zero if a detour adds nothing to the direct path. ExpectedKnown is set if it is known.
+	Expected      float64
+	ExpectedKnown bool
 }
 
 // Candidate is a detour that a new connection might take.
@@ -77,7 +77,7 @@ type Candidate struct {
 // Why returns in words why the detour is taken or not.
 func (c *Candidate) Why() string { return c.Reason.Words(&c.Detour) }
 
-// Change returns in a short sentence what would change the reason. It is empty if only time does.
+// Change returns in words what would change the reason. It is empty if only time does.
 func (c *Candidate) Change() string { return c.Reason.Change(&c.Detour) }
 
 // Explain returns the connections to a server, and the detours that a new one would take. If the port is 0, it lists
@@ -194,9 +194,9 @@ func lastOf(open []policy.Choice, usable []policy.Usable) *policy.Usable {
 func (k *detours) candidate(u *policy.Usable, server netip.AddrPort, taken bool, why policy.CandidateReason, now time.Time) Candidate {
 	known := k.known(u.Waypoint, server)
 	known.Failures = u.Failures
-	expected, expects := k.expects(u.Waypoint, server, now)
+	expected, isKnown := k.expectedGoodput(u.Waypoint, server, now)
 	return Candidate{
-		Detour: *u.Detour, Outlook: Outlook{known, u.Wait, u.Measured, expected, expects}, Taken: taken, Claimed: k.claims.Hint(u.Waypoint, now),
+		Detour: *u.Detour, Outlook: Outlook{known, u.Wait, u.Measured, expected, isKnown}, Taken: taken, Claimed: k.claims.Hint(u.Waypoint, now),
 		Reason: why, Bottlenecks: k.sharings.bottlenecks(u.Waypoint, server),
 	}
 }
@@ -207,7 +207,7 @@ func (k *detours) directOutlook(server netip.AddrPort, now time.Time) Outlook {
 	if r, _ := k.history.of("", server); r.trip > 0 && within(r.at, now, trustsFor) {
 		x.Wait, x.Measured = waits(r.trip, r.lost()), true
 	}
-	x.Expected, x.Expects = k.expects("", server, now)
+	x.Expected, x.ExpectedKnown = k.expectedGoodput("", server, now)
 	return x
 }
 

@@ -12,8 +12,8 @@ import "time"
 //
 // What a subflow carries in the first exploresFor of a try counts as the cost of the try. By then it has been
 // measured. Once the hour's tries or bytes are used up, connections take only what is known to be good, and lossy and
-// silent detours are not tried again, until the hour ends. Tries under way go on, so the bytes may exceed the bound by what those
-// carry.
+// silent detours are not tried again, until the hour ends. Tries under way go on, so the bytes may exceed the bound by
+// what those carry.
 
 const (
 	// ExploreEvery is the period that the bounds apply to.

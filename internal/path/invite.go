@@ -26,7 +26,7 @@ const (
 	// manyNetworks is the number of networks towards which a waypoint must have given less than it stated to be doubted
 	// towards all.
 	manyNetworks = 3
-	// believedAfter is the time after which such a waypoint counts as one that never gave less than it stated.
+	// believedAfter is the time without disappointment after which a waypoint's count starts again.
 	believedAfter = 2 * doubtedMost
 )
 
@@ -97,7 +97,7 @@ func (h disappointments) doubts(waypoint string, now time.Time) bool {
 	return len(d.networks) >= manyNetworks && within(d.at, now, doubled(doubtedFor, d.times-1, doubtedMost))
 }
 
-// forget drops what is forgiven.
+// forget drops old counts.
 func (h disappointments) forget(now time.Time) {
 	maps.DeleteFunc(h, func(_ string, d disappointed) bool { return !within(d.at, now, believedAfter) })
 }

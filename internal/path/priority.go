@@ -49,7 +49,7 @@ func (t turn) tellPriority(s *subflow) {
 	t.out.do(SetBackup{t.token, s.local, s.remote, s.backup})
 }
 
-// tellAgainAt returns when a priority is sent again whatever arrives, or zero if it is not.
+// tellAgainAt returns when a priority is sent again even if nothing shows that it got lost, or zero if it is not.
 func (c *conn) tellAgainAt(s *subflow) (at time.Time) {
 	takes := s.since.Add(takesPriority)
 	switch {

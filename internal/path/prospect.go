@@ -9,12 +9,13 @@ import (
 // connections' measurements through the same waypoint towards the server's network. Where there are none, they come
 // from the round trip of the session with the waypoint, and from the least loss that the session's losses prove.
 //
-// Detours are compared roughly, and a random number decides between detours that are about as good, so that many
-// clients do not all take the best one. Each connection draws the borders between its classes of goodputs and of waits.
-// With fixed borders, two detours that differ by a hundredth but stand on two sides of a border would never be about the
-// same. One connection in policy.ExploreEvery explores: once, it takes a detour that was not measured before those that
-// were. If there are several, it takes the one that other members rate best (hearsay.go). Its other detours are those that
-// it would take anyway. explore.go bounds the cost.
+// Goodputs and waits are compared by classes, and a random number decides between detours of the same classes, so that many
+// clients do not all take the best one. The borders between classes are random, too, for each connection: with fixed borders,
+// two detours that differ by a hundredth could be in two classes for all connections.
+//
+// One connection in policy.ExploreEvery explores: once, it takes a detour that was not measured before those that were. If
+// there are several, it takes the one that other members rate best (hearsay.go). Its other detours are those that it would
+// take anyway. explore.go bounds the cost.
 
 // prospect returns what the connection may expect of a detour.
 func (vs *views) prospect(t turn, k *detours, o *offered) (p policy.Prospect) {
@@ -29,7 +30,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p policy.Prospect) {
 	}
 	bulk := k.history.expected(t.conn, t.now) == measure.Bulk
 	if bulk {
-		if p.Goodput, p.Gave = k.expects(o.Waypoint, t.server, t.now); !p.Gave {
+		if p.Goodput, p.Gave = k.expectedGoodput(o.Waypoint, t.server, t.now); !p.Gave {
 			p.Goodput = k.usualGoodput(t)
 		}
 	}
@@ -55,8 +56,8 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p policy.Prospect) {
 // explores reports whether a connection takes a detour that was not measured before those that were.
 func (vs *views) explores(token Token) bool { return vs.draw(token, "")%policy.ExploreEvery == 0 }
 
-// border returns where the classes of a connection begin, as a part of a class in [0, 1). It is random for each connection.
-// It uses other bits of the random number than explores does.
+// border returns a number in [0, 1), which shifts the borders between classes for a connection (policy.Prospect). It uses
+// other bits of the random number than explores does.
 func (vs *views) border(token Token) float64 { return float64(vs.draw(token, "")>>32) / (1 << 32) }
 
 // draw returns a random number that is the same for the same connection and waypoint.

@@ -161,7 +161,7 @@ func (k *detours) waypointLost(v via, now time.Time) {
 	}
 }
 
-// switched forgives the failures that a network may have caused which this host has left, or the lack of one.
+// switched forgives failures after this host left or joined a network: the network, or the lack of one, may have caused them.
 func (k *detours) switched() {
 	clear(k.failures)
 	k.trials.restart()

@@ -887,13 +887,13 @@ func TestWhySpare(t *testing.T) {
 		return why
 	}
 	x := s.m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, s.now)
-	if d := x.Direct; d.Wait != 60*time.Millisecond || !d.Expects || d.Expected < 2e6 || d.Expected > 4e6 {
+	if d := x.Direct; d.Wait != 60*time.Millisecond || !d.ExpectedKnown || d.Expected < 2e6 || d.Expected > 4e6 {
 		t.Errorf("direct: %+v", d)
 	}
 	// The reasons have the same numbers for programs.
 	for _, c := range x.Candidates {
-		if c.Expects != (c.Waypoint != "dave") || c.Waypoint == "carol" && math.Abs(c.Expected-17.9e6) > 0.05e6 {
-			t.Errorf("%s: expects %.0f, %v", c.Waypoint, c.Expected, c.Expects)
+		if c.ExpectedKnown != (c.Waypoint != "dave") || c.Waypoint == "carol" && math.Abs(c.Expected-17.9e6) > 0.05e6 {
+			t.Errorf("%s: expects %.0f, %v", c.Waypoint, c.Expected, c.ExpectedKnown)
 		}
 		r, want := c.Reason, map[string]string{"bob": "less-goodput", "carol": "chosen", "dave": "goodput-unknown"}[c.Waypoint]
 		if r.Code() != want {

@@ -134,8 +134,8 @@ func (s *senses) take(sm *Sample, now time.Time, received, acked uint64, closely
 	}
 }
 
-// takeLeast records the shortest round trip. The join may have met a queue, so later samples lower it. They do not raise it,
-// although the kernel forgets a round trip after five minutes: a queue that lasts longer would seem to be part of the path.
+// takeLeast records the shortest round trip. The join may have met a queue, so later samples may lower it. They never raise
+// it. The kernel forgets its shortest round trip after five minutes, so a longer-lasting queue would seem part of the path.
 func (s *senses) takeLeast(sm *Sample) {
 	switch {
 	case s.minRTT == 0:
@@ -157,13 +157,14 @@ func (sm *Sample) joinTrip() time.Duration {
 	return sm.MinRTT % synAgain
 }
 
-// probeLost is the time after which a probe or its answer counts as lost. The next probe leaves a second after the first, and
-// an answer does not tell which of them it answers.
+// probeLost is the time after which a probe or its answer counts as lost. A second after the first probe the next one leaves,
+// and an answer does not tell which of them it answers.
 const probeLost = 900 * time.Millisecond
 
-// timeProbe takes the round trip of an idle subflow whose probe was just answered. It left when the subflow was suspected,
-// because the subflow had been silent for longer than a second. Answers on other subflows are not taken: they may belong to
-// data, or to a later probe. The kernel tells how long ago the answer came, so the time between samples adds no error.
+// timeProbe records the round trip of an idle subflow whose probe was just answered. The probe left when the subflow was
+// suspected, because the subflow had been silent for longer than a second. If the subflow was not idle, the answer may belong
+// to data, and if it came late, to a later probe. Then nothing is recorded. The kernel tells how long ago the answer came, so
+// the time between samples adds no error.
 func (s *subflow) timeProbe(q *suspicion) {
 	took, probed := s.lastAnswer().Sub(q.since), s.at.Sub(q.since)
 	if s.habits == nil || !q.unheard || s.segments != q.segments+1 || took <= 0 || took >= probeLost ||

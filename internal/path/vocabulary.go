@@ -2,7 +2,7 @@ package path
 
 import "github.com/detour-collective/dcol/internal/path/policy"
 
-// The words that the policies and all others share.
+// These types of package policy are used throughout this package and by its callers.
 type (
 	Kind     = policy.Kind
 	Detour   = policy.Detour

@@ -139,7 +139,7 @@ func (c *Client) unavailableWhy(v detour.Via, w *api.Waypoint, server netip.Addr
 
 // expected returns the rate that one more bulk connection may expect of a path, or nil if it is not known.
 func expected(o *path.Outlook) *float64 {
-	if !o.Expects {
+	if !o.ExpectedKnown {
 		return nil
 	}
 	return &o.Expected
