@@ -9,25 +9,25 @@ import (
 // packets that arrived, and of those among them that arrived after a gap. A gap that a loss leaves lasts for a round
 // trip. There are two estimates:
 //
-//   - The share f of samples with such packets gives the loss rate p, while losses are rare (see shows):
+//   - The share f of samples with such packets gives the loss rate p, while losses are rare (see rareLoss):
 //
 //     p = -ln(1-f) / (interval + rtt) * time / segments
 //
-//   - Where almost every sample has such packets, f tells no more. Then the share of packets that arrived in order does,
-//     with its spread over the samples (see flood).
+//   - If almost every sample has such packets, f tells nothing. Then the loss follows from the share of packets that
+//     arrived in order, and from the variance of that share over the samples (see frequentLoss).
 //
-// A packet that was overtaken leaves a gap, too, which closes when the packet arrives. Lost leaves such gaps out, as
-// far as the spread shows that the gaps were shorter than the round trip (see mayLose). Seems counts them as losses.
+// A packet that was overtaken leaves a gap, too, which closes when the packet arrives. Lost does not count such gaps if
+// the variance shows that they were shorter than the round trip (see highestLoss). Seems counts them as losses.
 //
 // Only samples in which packets arrived count. A burst after a pause may hold several packets that came after a gap,
 // and the pause itself is no evidence. loss_test.go shows how accurate the estimates are.
 type Arrivals struct {
 	seconds window[arrivals]
-	flooded flooded
+	cached  frequentLoss
 }
 
-// flooded is what flood returned, until the next sample.
-type flooded struct {
+// frequentLoss is what arrivals.frequentLoss returned since the last sample. Computing it takes some time.
+type frequentLoss struct {
 	second int64
 	trip   time.Duration
 	p      float64
@@ -41,14 +41,14 @@ type arrivals struct {
 	busy    time.Duration // duration of the active samples
 
 	// Sums over the samples, of packets and of their squares and products.
-	segments, late                          float64
-	segmentsSquared, lateSquared, lateTimes float64
+	segments, late                                  float64
+	segmentsSquared, lateSquared, lateTimesSegments float64
 }
 
 // Take adds one sample, taken elapsed after the previous one: the packets with data that arrived, and those among them
 // that arrived after a gap.
 func (a *Arrivals) Take(now time.Time, elapsed time.Duration, segments, late uint64) {
-	a.flooded = flooded{}
+	a.cached = frequentLoss{}
 	c := a.seconds.at(now)
 	c.samples++
 	c.time += elapsed
@@ -66,7 +66,7 @@ func (a *Arrivals) Take(now time.Time, elapsed time.Duration, segments, late uin
 	c.late += l
 	c.segmentsSquared += n * n
 	c.lateSquared += l * l
-	c.lateTimes += l * n
+	c.lateTimesSegments += l * n
 }
 
 // sum returns the sums of the last seconds. ok is false if there was too little data.
@@ -81,7 +81,7 @@ func (a *Arrivals) sum(now time.Time) (sum arrivals, ok bool) {
 		sum.late += c.late
 		sum.segmentsSquared += c.segmentsSquared
 		sum.lateSquared += c.lateSquared
-		sum.lateTimes += c.lateTimes
+		sum.lateTimesSegments += c.lateTimesSegments
 	}
 	return sum, sum.time >= 2*time.Second && sum.samples >= 10 && sum.segments >= 10
 }
@@ -93,7 +93,7 @@ func (a *Arrivals) Lost(now time.Time, base, trip time.Duration) (p float64, ok 
 	if !ok {
 		return 0, false
 	}
-	return min(a.seems(&sum, now, trip), sum.mayLose(base)), true
+	return min(a.seems(&sum, now, trip), sum.highestLoss(base)), true
 }
 
 // Seems returns what Lost would return if all packets that were overtaken had been lost.
@@ -105,28 +105,28 @@ func (a *Arrivals) Seems(now time.Time, trip time.Duration) (p float64, ok bool)
 	return a.seems(&sum, now, trip), true
 }
 
-// mostShown is the share of samples with packets after a gap up to which that share tells the loss.
-const mostShown = 0.9
+// rareUntil is the share of samples with packets after a gap up to which that share tells the loss.
+const rareUntil = 0.9
 
 func (a *Arrivals) seems(sum *arrivals, now time.Time, trip time.Duration) float64 {
-	p := sum.shows(trip)
-	if !sum.floods() {
+	p := sum.rareLoss(trip)
+	if !sum.losesOften() {
 		return p
 	}
-	if f := &a.flooded; f.second != now.Unix() || f.trip != trip {
-		*f = flooded{now.Unix(), trip, sum.flood(trip)}
+	if f := &a.cached; f.second != now.Unix() || f.trip != trip {
+		*f = frequentLoss{now.Unix(), trip, sum.frequentLoss(trip)}
 	}
-	return max(p, a.flooded.p)
+	return max(p, a.cached.p)
 }
 
-// floods reports whether almost every one of enough samples has packets that arrived after a gap.
-func (c *arrivals) floods() bool {
-	return c.active >= leastSamples && float64(c.grew) > mostShown*float64(c.active)
+// losesOften reports whether there are enough samples, and almost every one has packets that arrived after a gap.
+func (c *arrivals) losesOften() bool {
+	return c.active >= leastSamples && float64(c.grew) > rareUntil*float64(c.active)
 }
 
-// shows estimates the loss from the share of samples with packets that arrived after a gap. It is too low if almost
-// every sample has some.
-func (c *arrivals) shows(trip time.Duration) float64 {
+// rareLoss estimates the loss from the share of samples with packets that arrived after a gap. The estimate is too low if
+// almost every sample has some.
+func (c *arrivals) rareLoss(trip time.Duration) float64 {
 	n := float64(c.active)
 	f := float64(c.grew) / n
 	return math.Abs(math.Log(1-min(f, 1-0.5/n))) / (c.interval() + trip).Seconds() * c.busy.Seconds() / c.segments
@@ -138,11 +138,11 @@ func (c *arrivals) interval() time.Duration { return c.busy / time.Duration(c.ac
 // variance returns the variance of the share of packets that arrived after a gap, and its mean.
 func (c *arrivals) variance() (variance, mean float64) {
 	mean = c.late / c.segments
-	return max(0, (c.lateSquared-2*mean*c.lateTimes+mean*mean*c.segmentsSquared)/c.segmentsSquared), mean
+	return max(0, (c.lateSquared-2*mean*c.lateTimesSegments+mean*mean*c.segmentsSquared)/c.segmentsSquared), mean
 }
 
 const (
-	// leastLoss, mostLoss and lossStep bound and divide the losses that flood compares.
+	// frequentLoss compares losses from leastLoss to mostLoss, each of them lossStep times the one before.
 	leastLoss, mostLoss, lossStep = 0.0002, 0.3, 1.1
 	// timesSent is the number of times that a packet may have been sent.
 	timesSent = 5
@@ -151,7 +151,7 @@ const (
 	meanExact, varianceExact = 0.1, 0.4
 )
 
-// flood estimates the loss where gaps are open almost all the time, as on fast paths whose sender ignores losses. It
+// frequentLoss estimates the loss if gaps are open almost all the time, as on fast paths whose sender ignores losses. It
 // returns the loss that best explains the share of packets in order, and the variance of that share over the samples.
 //
 // Of the packets that arrive, the share (1-p)p^k was sent k times before. Such a packet is the next in order if no
@@ -163,7 +163,7 @@ const (
 // While losses are few, packets in order are mostly new ones, in times without a gap. If there are hardly any such
 // times, they are mostly packets that were sent again and fill the oldest gap, so they are as many as the losses. Both
 // can give the same share. In the first case, it varies much more from sample to sample.
-func (c *arrivals) flood(trip time.Duration) (p float64) {
+func (c *arrivals) frequentLoss(trip time.Duration) (p float64) {
 	variance, mean := c.variance()
 	each := c.segments / float64(c.active)
 	ordered := max(1-mean, 0.5/c.segments)
@@ -204,19 +204,19 @@ const (
 	// mostLate is the share of packets after a gap up to which the spread tells how long the gaps are. Beyond that,
 	// packets that were sent again change it.
 	mostLate = 0.8
-	// leastTrip is the least part of the shortest round trip that a gap lasts which a loss left. The sender sends less
-	// in this time than before.
-	leastTrip = 0.8
-	// fewer is the number of packets by which a gap may be shorter, because they arrive in groups.
-	fewer = 1.5
+	// leastGap is the least duration of a gap that a loss leaves, as a part of the shortest round trip. It may be shorter
+	// than the round trip because the sender sends less in this time than before.
+	leastGap = 0.8
+	// groupError is the number of packets by which a gap may seem shorter, because packets arrive in groups.
+	groupError = 1.5
 )
 
-// mayLose returns the highest loss that is possible with the lengths of the gaps. The variance of the share of packets
-// after a gap grows with the sum of the squares of the lengths. If that sum consists of gaps that last for a round trip
-// each, this is their number. Shorter gaps, of packets that were overtaken, add little to it.
-func (c *arrivals) mayLose(base time.Duration) float64 {
+// highestLoss returns the highest loss that is possible with the durations of the gaps. The variance of the share of
+// packets after a gap grows with the sum of the squares of the durations. If all gaps last for a round trip, as after
+// losses, the sum tells their number. Shorter gaps, of packets that were overtaken, add little to the sum.
+func (c *arrivals) highestLoss(base time.Duration) float64 {
 	variance, mean := c.variance()
-	least := leastTrip*base.Seconds() - fewer*c.busy.Seconds()/c.segments
+	least := leastGap*base.Seconds() - groupError*c.busy.Seconds()/c.segments
 	if least <= 0 || mean <= 0 || mean > mostLate {
 		return 1
 	}
@@ -233,10 +233,10 @@ func (c *arrivals) mayLose(base time.Duration) float64 {
 	return open * longest / (least * least) * c.busy.Seconds() / c.segments
 }
 
-// spread returns the variance of the part of an interval in which no gap is open, if gaps of this length begin at
-// random. open is the mean number of gaps that begin in the time of one.
+// spread returns the variance of the part of an interval in which no gap is open, if gaps of this duration begin at random.
+// open is the mean number of gaps that begin within the duration of one.
 func spread(open float64, gap, interval time.Duration) float64 {
-	// The covariance of two moments u apart is exp(-open) (exp(-open u/gap) - exp(-open)), up to u = gap. The integral of
+	// The covariance of two moments that are u apart is exp(-open) (exp(-open u/gap) - exp(-open)), up to u = gap. The integral of
 	// 2 (interval-u) / interval² times that is the variance.
 	if open <= 0 || gap <= 0 {
 		return 0
@@ -248,8 +248,8 @@ func spread(open float64, gap, interval time.Duration) float64 {
 	return max(0, 2*math.Exp(-open)*integral/(d*d))
 }
 
-// Sent estimates the share of lost packets among those that this host sent on a subflow: the retransmissions, less
-// those of which the peer reported that it already had the data (DSACK, RFC 2883).
+// Sent estimates the share of lost packets among those that this host sent on a subflow. A packet counts as lost if it was
+// retransmitted, unless the peer reported that it already had the data (DSACK, RFC 2883).
 type Sent struct{ seconds window[sent] }
 
 type sent struct{ segments, again, needless uint64 }

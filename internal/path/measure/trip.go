@@ -17,8 +17,7 @@ const (
 	// subflow.
 	probeTrusted = 10 * time.Second
 	// probeError is the most by which a probe's round trip may be wrong. The kernel counts in ticks of up to 4 ms, and the
-	// host that has the probe sent knows neither the moment at which it leaves nor the moment of a sample to the
-	// millisecond.
+	// caller knows the moments of the probe and of the samples only to some milliseconds.
 	probeError = 10 * time.Millisecond
 )
 
@@ -31,9 +30,9 @@ func (t *Trip) Take(now time.Time, least, smoothed time.Duration, fresh bool) {
 	}
 }
 
-// TakeProbe adds the round trip of a probe on an idle subflow. If it shows no queue for certain, the base counts as the
-// present round trip. If two probes in a row took less than the base, the subflow joined while there was a queue, and the
-// base is lowered. A single one may have been a coincidence: a segment that the peer sent by itself just then.
+// TakeProbe adds the round trip of a probe on an idle subflow. If it exceeds the base by no more than probeError, the base
+// counts as the present round trip. If two probes in a row took less than the base, the subflow joined while there was a
+// queue, and the base is lowered. A single one may be a coincidence: a segment that the peer sent by itself just then.
 func (t *Trip) TakeProbe(now time.Time, took time.Duration) {
 	if t.probed > 0 {
 		t.lower(max(t.probed, took) + probeError)

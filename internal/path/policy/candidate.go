@@ -20,7 +20,7 @@ type CandidateReason struct {
 	// Failures counts the waypoint's recent failures towards the server, for CandidateFailed.
 	Failures int
 	// Other compares the detour with the one that is taken before it, for the causes that compare. For CandidateLater,
-	// it only names that one's waypoint, and is empty if none is taken.
+	// it has only the name of that one's waypoint, and none if no detour is taken.
 	Other Comparison
 	// Wanted is set if the operator wants the other to be taken first, for CandidateLater.
 	Wanted bool
@@ -28,8 +28,8 @@ type CandidateReason struct {
 
 // Comparison holds the numbers of a path beside those of another. A pair of zeros was not compared.
 type Comparison struct {
-	Waypoint string // the other's; empty: the direct path
-	// Wait and OtherWait estimate how long a message waits for its answer. One that is zero is unknown.
+	Waypoint string // of the other path; empty: the direct path
+	// Wait and OtherWait estimate how long a message waits for its answer. Zero means unknown if the other is set.
 	Wait, OtherWait time.Duration
 	// Measured is set if both waits were measured. Otherwise they are guessed from the round trips of sessions.
 	Measured bool
@@ -134,7 +134,7 @@ func (r *CandidateReason) Words(d *Detour) string {
 	}
 }
 
-// Change returns in words what would change the reason for a detour.
+// Change returns in words what would change the reason for a detour. It is empty if only time does.
 func (r *CandidateReason) Change(d *Detour) string {
 	switch r.Cause {
 	case CandidateChosen:
@@ -166,7 +166,7 @@ func (r *CandidateReason) Change(d *Detour) string {
 	}
 }
 
-// changeLater does the same if others come first for reasons that are not compared by number.
+// changeLater is Change for CandidateLater.
 func (r *CandidateReason) changeLater(d *Detour) string {
 	switch other := r.Other.Waypoint; {
 	case d.Kind.Own():
@@ -202,12 +202,12 @@ func (u *Usable) SpareReason(capped bool, taken *Usable) CandidateReason {
 	case taken.Waypoint == u.Waypoint || byWill(u, taken) != 0:
 		return CandidateReason{Cause: CandidateLater, Other: Comparison{Waypoint: taken.Waypoint}, Wanted: byWill(u, taken) > 0}
 	default:
-		return u.besides(taken)
+		return u.reasonBehind(taken)
 	}
 }
 
-// besides compares a spare detour with the one that is taken.
-func (u *Usable) besides(taken *Usable) CandidateReason {
+// reasonBehind returns why a spare detour comes after the one that is taken.
+func (u *Usable) reasonBehind(taken *Usable) CandidateReason {
 	byGoodput := Comparison{Waypoint: taken.Waypoint, Goodput: u.Goodput, OtherGoodput: taken.Goodput}
 	byWait := Comparison{Waypoint: taken.Waypoint, Wait: u.Wait, OtherWait: taken.Wait, Measured: u.Measured && taken.Measured}
 	switch goodput, other := u.goodputClass(), taken.goodputClass(); {

@@ -13,7 +13,7 @@ func notOfferedWords(k Kind) string { return fmt.Sprintf("%v is not offered", k)
 // Reason tells why a detour was chosen over others. Text is made from it only for display.
 type Reason struct {
 	Explored bool      // it was not measured, and it was taken to measure it
-	Silent   bool      // nothing arrived through it lately, and there was no other
+	Silent   bool      // nothing arrived through it lately, and it was taken because there was no other
 	Shunned  time.Time // the time until which its waypoint is avoided because of loss; zero: it is not
 	Loss     float64   // what it lost then
 
@@ -38,7 +38,7 @@ type gain struct {
 type comparison struct {
 	wait, otherWait time.Duration
 	other           string
-	measured        bool // else guessed from the round trips of sessions
+	measured        bool // otherwise guessed from the round trips of sessions
 }
 
 // Equals reports whether two reasons have the same text.

@@ -119,8 +119,8 @@ type Prospect struct {
 	Next bool
 	// Draw orders detours that are otherwise equal. It is random for each connection and waypoint.
 	Draw uint64
-	// Border shifts the borders between classes of goodputs and of waits, by a part of a class in [0, 1). It is the same for
-	// all detours of a connection.
+	// Border shifts the borders between classes of goodputs and of waits, by a part of a class in [0, 1). It is random for
+	// each connection, and the same for all its detours.
 	Border float64
 }
 

@@ -1,4 +1,4 @@
-// Package words renders what decisions of the path manager are based on, for people.
+// Package words renders reasons and numbers of the path manager's decisions as text for people.
 package words
 
 import (
@@ -14,7 +14,7 @@ func Failure(err error) string {
 	return err.Error()
 }
 
-// MS rounds a time for display.
+// MS rounds a duration so that it is shown in milliseconds with at most one decimal.
 func MS(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
 // Mbit renders a rate in bits a second.
