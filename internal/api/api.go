@@ -93,7 +93,7 @@ type Exploring struct {
 	Renews    time.Time `json:"renews,omitzero"` // absent: nothing was tried
 }
 
-// Sampling tells how many of the active connections with a detour are measured now. They take turns.
+// Sampling counts the active connections with a detour, and those that are measured now. They take turns.
 type Sampling struct {
 	Active   int `json:"active"`
 	Measured int `json:"measured"`

@@ -113,7 +113,7 @@ type Candidate struct {
 	// 0 if the detour adds nothing to the direct path, and absent if unknown.
 	Expected *float64 `json:"expected_bps,omitempty"`
 	Why      string   `json:"why"`
-	// Change is a short sentence on what would change that. It is absent if only time does.
+	// Change says what would change that. It is absent if only time does.
 	Change string `json:"change,omitempty"`
 	// Reason is the reason in a form for programs.
 	Reason Reason `json:"reason"`

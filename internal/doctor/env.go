@@ -37,7 +37,7 @@ type Env struct {
 	Sampling      *Sampling   // as reported by the agent; nil: all active connections are measured, as far as is known
 }
 
-// Sampling tells that not all active connections with a detour are measured (api.Sampling).
+// Sampling counts the active connections with a detour, and those that are measured now (api.Sampling).
 type Sampling struct{ Active, Measured int }
 
 // Outside describes how others reach this waypoint over IPv4, as the agent found out (api.Outside).

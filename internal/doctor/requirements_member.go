@@ -124,7 +124,7 @@ func checkAgent(_ context.Context, e *Env) Result {
 	return info("does not run (%s)", e.startAgent())
 }
 
-// checkMeasuring tells whether the agent has time to measure all connections.
+// checkMeasuring checks whether the agent measures all active connections.
 func checkMeasuring(_ context.Context, e *Env) Result {
 	switch {
 	case e.Config.Err == nil && !e.Config.Client:

@@ -68,7 +68,7 @@ func loadOf(h wire.Hello, now time.Time) Load {
 	return load
 }
 
-// equal reports whether two loads are the same. Until differs by the time that their greetings took.
+// equal reports whether two loads are the same. It ignores small differences of Until, because greetings take different times.
 func (l Load) equal(o Load) bool {
 	return l.Gives == o.Gives && l.Until.Sub(o.Until).Abs() < time.Second
 }

@@ -62,7 +62,7 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	return p.err
 }
 
-// paths writes the paths that a new connection would have or not.
+// paths writes the paths that a new connection might take.
 func (p *printer) paths(x *api.Why) {
 	isKnown := x.Direct.Expected != nil || slices.ContainsFunc(x.Candidates, func(c api.Candidate) bool { return c.Expected != nil })
 	expected := func(r *float64) string {

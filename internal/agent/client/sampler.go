@@ -69,9 +69,9 @@ func (c *Client) sampleAll(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// sampleWatched performs a round of close samples: it gives the path manager the counters of connections that this watches,
-// in parts. It returns the time until the next round is due. A connection costs one look-up, and one more for each of its
-// subflows.
+// sampleWatched performs a round of close samples: it gives the path manager the counters of connections that the manager
+// watches, in parts. It returns the time until the next round is due. A connection costs one look-up, and one more for each
+// of its subflows.
 func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration {
 	measured, sampled := false, 0
 	for token, subflows := range c.manager.Watched(now, c.sampler.pace.room()) {

@@ -16,13 +16,14 @@ import (
 // too. If there are none of these routes, all routes to routers count. If there are no such routes either, Network
 // returns nothing.
 //
-// Of IPv6 addresses it returns the /64, because temporary addresses come and go (RFC 8981). It leaves out secondary IPv4
-// addresses.
+// Network returns the /64 of IPv6 addresses, because temporary addresses come and go (RFC 8981). It leaves out secondary
+// IPv4 addresses.
 //
 // Two networks look the same if their routers have the same address, they give this host the same IPv4 address, and they
-// have no IPv6. With home routers of one make that happens by chance, and with phones that share their connection often.
+// have no IPv6. This happens by chance with home routers of one make, and often with phones that share their connection.
 // The routers' link-layer addresses would tell the networks apart, but the host does not know them before it has sent
-// packets. A network also looks the same after its router has moved, for instance a laptop with a virtual machine.
+// packets. A network also looks the same if its router has moved: a virtual machine does not notice that its host is on
+// another network now.
 func (a *Addresses) Network() ([]netip.Addr, error) {
 	exits, err := a.exits()
 	if err != nil {
@@ -67,7 +68,8 @@ type exit struct {
 	metric  int
 }
 
-// exits returns the next hops towards the Internet, those of the main table and of low metrics first. If there are none, it returns all routers.
+// exits returns the next hops towards the Internet, those of the main table and of low metrics first. If there are none, it
+// returns all routers.
 func (a *Addresses) exits() ([]exit, error) {
 	var internet, routers []exit
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {

@@ -25,8 +25,8 @@ const maxDuration = 366 * 24 * time.Hour
 // Span limits d to what messages can carry: positive, and at most a year.
 func Span(d time.Duration) time.Duration { return min(max(d, time.Millisecond), maxDuration) }
 
-// Spread returns the time left until a time, changed by at most a quarter. The change differs from member to member, so
-// that those that wait for the same time do not all return at once.
+// Spread lengthens or shortens the time left until a time by at most a quarter. The result differs from member to member,
+// so that those that wait for the same time do not all return at once.
 func Spread(left time.Duration, until time.Time, member string) time.Duration {
 	const steps = 1000
 	h := fnv.New64a()

@@ -38,7 +38,7 @@ func NewPair(t *testing.T, client, server string) *Pair {
 	return s
 }
 
-// NewDistantPair is NewPair with a delay of packets in each direction. It skips the test on a host without /dev/net/tun.
+// NewDistantPair is NewPair, but each packet arrives after the delay. It skips the test on a host without /dev/net/tun.
 func NewDistantPair(t *testing.T, client, server string, delay time.Duration) *Pair {
 	t.Helper()
 	s := &Pair{Client: netnstest.New(t), Server: netnstest.New(t)}
@@ -63,7 +63,7 @@ func end(ns *netnstest.NS, address string) netnstest.End {
 	return netnstest.End{NS: ns, Name: "eth0", Addresses: []string{address + bits}}
 }
 
-// carry copies packets until from is closed, each after the delay.
+// carry copies each packet after the delay, until from is closed.
 func carry(from io.Reader, to io.Writer, delay time.Duration) {
 	type packet struct {
 		due  time.Time
