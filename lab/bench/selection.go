@@ -59,12 +59,12 @@ func selection(ctx context.Context, o Options) ([]Measurement, error) {
 
 // place is one network with one kind of traffic.
 type place struct {
-	name     string // scenario and variant
-	variant  string
-	workload scenario.Workload
-	dies     time.Duration // the round trip of the path that an event takes down; 0: none does
-	runs     report.Measured
-	folder   string // with the runs' logs
+	name      string // scenario and variant
+	variant   string
+	workload  scenario.Workload
+	dyingTrip time.Duration // round trip of the path that an event takes down; 0: none does
+	runs      report.Measured
+	folder    string // with the runs' logs
 }
 
 // selectionPlaces runs the parts of the suite that are wanted. After an interruption, the same command goes on where the
@@ -107,14 +107,14 @@ func figuresOf(places []place) ([]Measurement, error) {
 	return found, errors.Join(errs...)
 }
 
-// failures counts the runs in which dcol failed. They have no goodput and no latencies, so no other figure shows them.
+// failures counts the runs in which dcol failed. These have no goodput and no latencies, so no other figure shows them.
 func failures(places []place) Measurement {
-	made := map[string]bool{} // by the runs' logs, because a run may belong to several places
+	counted := map[string]bool{} // by the runs' logs, because a run may belong to several places
 	var failed []string
 	for _, p := range places {
 		for _, run := range p.runs.Runs {
-			if run.Final() && !made[run.Log] {
-				made[run.Log] = true
+			if run.Final() && !counted[run.Log] {
+				counted[run.Log] = true
 				if run.Failed() {
 					failed = append(failed, fmt.Sprintf("%s: %s, repetition %d", p.name, run.Procedure, run.Repetition))
 				}
@@ -122,7 +122,7 @@ func failures(places []place) Measurement {
 		}
 	}
 	m := once("selection: runs in which dcol failed", "runs", float64(len(failed)))
-	m.Repetitions, m.Note = len(made), strings.Join(failed, "; ")
+	m.Repetitions, m.Note = len(counted), strings.Join(failed, "; ")
 	return m.target("0", len(failed) == 0)
 }
 
@@ -132,14 +132,14 @@ func placeName(scenario, variant string) string { return scenario + " " + varian
 func newPlace(part scenario.Part, runs *report.Result, folder string) place {
 	v, _ := part.Of.Variant(part.Variants[0])
 	return place{
-		name: placeName(part.Scenario, v.Name), variant: v.Name, workload: part.Of.WorkloadIn(v), dies: dyingRoundTrip(part.Of, v),
+		name: placeName(part.Scenario, v.Name), variant: v.Name, workload: part.Of.WorkloadIn(v), dyingTrip: dyingTrip(part.Of, v),
 		runs: runs.Under(part.Congestions[0]), folder: folder,
 	}
 }
 
-// dyingRoundTrip returns the round trip, without queues, of the path that an event takes down; 0 if none does. It looks for
-// the path that has the event's link and passes no host twice.
-func dyingRoundTrip(s *scenario.Scenario, v scenario.Variant) time.Duration {
+// dyingTrip returns the round trip, without queues, of the path that an event takes down, or 0 if none does. The path contains
+// the event's link and passes no host twice.
+func dyingTrip(s *scenario.Scenario, v scenario.Variant) time.Duration {
 	shapes := s.Shapes(v)
 	delay := func(p scenario.Params) time.Duration {
 		if p.Delay == nil {
@@ -147,6 +147,7 @@ func dyingRoundTrip(s *scenario.Scenario, v scenario.Variant) time.Duration {
 		}
 		return p.Delay.Std()
 	}
+	// walk continues a path from host to the server. passed, trip and dies describe the part before host.
 	var walk func(host string, passed []string, trip time.Duration, dies bool) time.Duration
 	walk = func(host string, passed []string, trip time.Duration, dies bool) time.Duration {
 		if host == s.Workload.Server && dies {

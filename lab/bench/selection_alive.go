@@ -49,8 +49,8 @@ type aliveRun struct {
 	lost    uint64 // times that the agent lost events
 }
 
-// complete reports whether all connections had a subflow and lived until the agent had been measured, and nobody missed
-// anything. Otherwise the agent had less to do than planned.
+// complete reports whether all connections had a joined subflow and lived until the agent had been measured, and no event was
+// lost. Otherwise the agent had less to do than planned.
 func (r aliveRun) complete() bool {
 	return r.seen.joined >= r.planned && r.seen.living >= r.planned && r.seen.lost == 0 && r.lost == 0 && r.driven.Failed == 0
 }

@@ -162,12 +162,12 @@ func (p place) gapFigures() ([]Measurement, error) {
 	if p.workload.Direction == scenario.Download {
 		more, direction = receiving, "receiving"
 	}
-	limit := float64(trips*p.dies.Milliseconds() + int64(more))
+	limit := float64(trips*p.dyingTrip.Milliseconds() + int64(more))
 	m := of(p.row("longest gap, "+direction), "ms", gaps)
 	median := m.Value
 	m.Value = stats.Quantile(gaps, 1)
 	m.Note = fmt.Sprintf("of all runs, that is %.1f round trips of %v of the path that died; the median of the runs' longest is %.0f ms",
-		m.Value/stats.Milliseconds(p.dies), p.dies, median)
+		m.Value/stats.Milliseconds(p.dyingTrip), p.dyingTrip, median)
 	return []Measurement{m.target(fmt.Sprintf("<= %.0f ms", limit), m.Value <= limit)}, nil
 }
 
@@ -206,7 +206,7 @@ func (p place) defaultFigures() ([]Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	// If other kinds came first, the target would be lower by their headers' share.
+	// If the first kind added headers, the target would be lower by their share.
 	m.Note = "by default, detours are in-band, which adds 0 bytes to a packet of data; MPTCP itself adds 24"
 	return []Measurement{m}, nil
 }

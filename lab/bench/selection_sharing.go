@@ -68,9 +68,8 @@ func sharing(ctx context.Context, o Options) ([]Measurement, error) {
 	return plan.figures(chosen, fixed), nil
 }
 
-// fixedChoices returns the waypoints of each client in the fixed choice with which dcol is compared. It divides the
-// clients' detours among the waypoints in proportion to capacity, by D'Hondt's method, and pairs small waypoints with large
-// ones.
+// fixedChoices returns each client's waypoints in the fixed choice with which dcol is compared. It divides the clients'
+// detours among the waypoints in proportion to capacity, by D'Hondt's method. Clients get small and large waypoints together.
 func (p sharingPlan) fixedChoices() [][]string {
 	users := make([]int, len(p.waypoints))
 	for range p.clients * (p.subflows - 1) {
@@ -97,7 +96,7 @@ func (p sharingPlan) fixedChoices() [][]string {
 type sharedRun struct {
 	received  [][]float64 // bytes of each client, at every second since the start
 	forwarded []float64   // bytes that each waypoint sent to clients
-	users     [][]float64 // detours that carried data through each waypoint, in the second before each look
+	users     [][]float64 // at every second since the start: each waypoint's users, the detours that carried data in this second
 	links     []report.LinkUse
 }
 
@@ -169,8 +168,8 @@ func (p sharingPlan) waypointSettings(j int) crew.Settings {
 	return crew.Settings{"bandwidth": units.Rate(p.waypoints[j]).String()}
 }
 
-// run builds the network and lets all clients download at once, each through its waypoints in choices, whatever they are
-// worth. If choices is nil, dcol chooses among all waypoints.
+// run builds the network and lets all clients download at once. Each uses its waypoints in choices. If choices is nil, dcol
+// chooses among all waypoints.
 func (p sharingPlan) run(ctx context.Context, o Options, choices [][]string) (r sharedRun, err error) {
 	clients, waypoints := p.names()
 	s, err := openNetwork(ctx, o, p.spec(), append(clients, waypoints...))
@@ -180,7 +179,7 @@ func (p sharingPlan) run(ctx context.Context, o Options, choices [][]string) (r 
 	defer func() { err = errors.Join(err, s.Close()) }()
 	kinds := []config.Kind{config.Mapped}
 	for j, w := range waypoints {
-		var settings crew.Settings // a waypoint without a known capacity refuses nobody
+		var settings crew.Settings // with a fixed choice, none: a waypoint without a known capacity refuses nobody
 		if choices == nil {
 			settings = p.waypointSettings(j)
 		}
@@ -238,9 +237,9 @@ func (p sharingPlan) startClients(ctx context.Context, s *network, kinds []confi
 	return ends, nil
 }
 
-// watch reads, every second, what each client has received, and how many detours use each waypoint.
+// watch records, every second, what each client has received, and how many users each waypoint has.
 func (p sharingPlan) watch(ctx context.Context, s *network, ends []*exchangeEnd, r *sharedRun) error {
-	detours, err := p.countDetours(s)
+	detours, err := p.newDetourCounter(s)
 	if err != nil {
 		return err
 	}
@@ -323,13 +322,13 @@ type sharedResults struct {
 	totals   []float64 // Mbit/s of all clients
 	fairness []float64 // Jain's index
 	settling []float64 // seconds
-	crowding []float64
-	byBytes  []float64 // the largest share of a waypoint in all bytes, against its share by capacity
+	crowding []float64 // a waypoint's share of all users against its share of the capacity, the largest of all waypoints
+	byBytes  []float64 // the same for its share of all bytes
 	lateness []float64 // ms, of the latest link
 }
 
-// results returns what the runs had. In the first seconds, all clients look for waypoints. These seconds count only for the
-// time to settle.
+// results returns the results of the runs. In the first seconds, all clients look for waypoints. These seconds count only for
+// the time to settle.
 func (p sharingPlan) results(runs []sharedRun) (all sharedResults) {
 	for _, r := range runs {
 		rates := r.rates(p.settledFrom(), int(p.duration/sharingEvery))
@@ -393,9 +392,9 @@ func (r sharedRun) settles(window int, least float64) float64 {
 	return float64(settled)
 }
 
-// crowding compares each waypoint's share of the detours that carry data with its share of the capacity. It returns the
-// largest ratio, on average over the time from which results count. One user is always allowed: users are whole, and half
-// a user is no choice of a small waypoint.
+// crowding compares each waypoint's share of all users with its share of the capacity. It returns the largest ratio, on
+// average over the time from which results count. Waypoints with at most one user do not count: a small waypoint's share may
+// be less than one user, and nobody could use it then.
 func (p sharingPlan) crowding(r sharedRun) (most float64) {
 	users := p.meanUsers(r)
 	for j, ratio := range p.sharesByCapacity(users) {
@@ -432,7 +431,7 @@ func (p sharingPlan) describeUsers(runs []sharedRun) string {
 	return strings.Join(all, ", ")
 }
 
-// sharesByCapacity compares each waypoint's part of something with its part of the capacity. 1 means that they are equal.
+// sharesByCapacity returns the ratio of each waypoint's share of something to its share of the capacity.
 func (p sharingPlan) sharesByCapacity(parts []float64) []float64 {
 	capacity := 0.0
 	for _, rate := range p.waypoints {

@@ -111,19 +111,18 @@ func meanRate(run report.Run, from, to int) float64 {
 }
 
 const (
-	// sustained is the number of seconds over which the average goodput must be reached, because a single second may
-	// have less.
-	sustained = 3
-	// steadyFor is the number of seconds in which every such average must be reached.
+	// averaged is the number of seconds over which goodput is averaged, because a single second may have less.
+	averaged = 3
+	// steadyFor is the number of seconds in which every such average must reach the level.
 	steadyFor = 10
 )
 
-// reaches returns the first second, at or after from, whose goodput is at least level, and from which the goodput stays there:
-// so is the mean of every three seconds within the next ten, or to the end. If there is none, reaches returns the number of
-// seconds. The mean alone would not do: data that waited for a lost packet arrives in one second, and makes the mean of the two
-// before it high.
+// reaches returns the first second, at or after from, from which the goodput stays at level. The goodput of this second must
+// be at least level, and so must the mean of every three seconds in the ten that begin there, or until the end. If there is no
+// such second, reaches returns the number of seconds. The means alone are not enough: data that waited for a lost packet
+// arrives in one second, and raises the means that begin before it.
 func reaches(rates []float64, from int, level float64) int {
-	for i := from; i+sustained <= len(rates); i++ {
+	for i := from; i+averaged <= len(rates); i++ {
 		if rates[i] >= level && stays(rates[i:min(i+steadyFor, len(rates))], level) {
 			return i
 		}
@@ -131,10 +130,10 @@ func reaches(rates []float64, from int, level float64) int {
 	return len(rates)
 }
 
-// stays reports whether the mean of every three seconds is at least level.
+// stays reports whether the mean of every three seconds in a row is at least level.
 func stays(rates []float64, level float64) bool {
-	for i := 0; i+sustained <= len(rates); i++ {
-		if stats.Mean(rates[i:i+sustained]) < level {
+	for i := 0; i+averaged <= len(rates); i++ {
+		if stats.Mean(rates[i:i+averaged]) < level {
 			return false
 		}
 	}

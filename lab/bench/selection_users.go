@@ -20,15 +20,15 @@ type detourCounter struct {
 	carried   map[socketCookie]uint64 // bytes, at the last look
 }
 
-// socketCookie identifies a socket as long as the kernel runs.
+// socketCookie identifies a socket until the host restarts.
 type socketCookie = [2]uint32
 
 // leastCarried is the number of bytes in a second from which on a detour carries data. A backup or a detour that is only
 // tried has fewer.
 const leastCarried = 10_000
 
-// countDetours opens sock_diag on the server.
-func (p sharingPlan) countDetours(s *network) (*detourCounter, error) {
+// newDetourCounter returns a counter that reads the server's sockets by sock_diag.
+func (p sharingPlan) newDetourCounter(s *network) (*detourCounter, error) {
 	c := &detourCounter{waypoints: map[netip.Addr]int{}}
 	_, waypoints := p.names()
 	for j, name := range waypoints {
@@ -54,7 +54,7 @@ func (c *detourCounter) look() (users []float64, err error) {
 	return c.count(sockets), nil
 }
 
-// count is look with the sockets that are there.
+// count does what look does, for the given sockets.
 func (c *detourCounter) count(sockets []*netlink.InetDiagTCPInfoResp) []float64 {
 	users, carried := make([]float64, len(c.waypoints)), map[socketCookie]uint64{}
 	for _, s := range sockets {

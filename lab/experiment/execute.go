@@ -168,8 +168,7 @@ func (x *execution) warmUp(ctx context.Context) error {
 	return x.restartClientAgent(ctx)
 }
 
-// restartClientAgent ends the client's agent in the ordinary way, in which it saves what it has learned, and starts it
-// again.
+// restartClientAgent stops the client's agent in the ordinary way, so that it saves what it has learned, and starts it again.
 func (x *execution) restartClientAgent(ctx context.Context) error {
 	l := x.lab
 	if err := l.agents.failed(); err != nil {
@@ -179,7 +178,7 @@ func (x *execution) restartClientAgent(ctx context.Context) error {
 	if err := l.startClientAgent(ctx, x.procedure, x.variant); err != nil {
 		return err
 	}
-	// Mappings and tunnels of the agent before have ended with it.
+	// Mappings and tunnels have ended with the old agent.
 	if err := x.findTarget(ctx); err != nil {
 		return err
 	}
