@@ -142,7 +142,7 @@ func (r connectionRun) figures(load Load) []Measurement {
 	total := load.Rate * int(load.Duration.Seconds())
 	rate := once(r.name("opened"), "connections/s", float64(r.driven.Opened)/r.driven.Seconds)
 	rate.Note = fmt.Sprintf("%d opened, %d failed, as the program counts; %d alive at most, as the events tell; the client has ports 1024 to 65535",
-		r.driven.Opened, r.driven.Failed, r.seen.alive)
+		r.driven.Opened, r.driven.Failed, r.seen.mostAlive)
 	served := min(r.seen.joined, int(r.counters.Connections), int(r.counters.SubflowsUp))
 	missed := once(r.name("without their subflow"), "connections", float64(r.driven.Opened-served))
 	missed.Note = fmt.Sprintf("of %d established, %d got a subflow and %d more than one; the agent counts %d connections, %d subflows asked for, %d refused, %d up",

@@ -22,7 +22,6 @@ type watcher struct {
 	mu          sync.Mutex
 	connections map[uint32]*observed // by token, of the latest connection that had it
 	seen        eventCounts
-	alive       int
 	news        chan struct{}
 }
 
@@ -37,8 +36,7 @@ type observed struct {
 type eventCounts struct {
 	established, joined int // connections, and those among them that got a subflow
 	twice               int // connections that got more than one
-	alive               int // most at a time
-	living              int // at present
+	alive, mostAlive    int // connections at present, and the most at a time
 	lost                int // times that the kernel dropped events
 }
 
@@ -75,8 +73,8 @@ func (w *watcher) note(ev mptcp.Event, now time.Time) {
 		}
 		w.connections[ev.Token] = &observed{established: now}
 		w.seen.established++
-		w.alive++
-		w.seen.alive = max(w.seen.alive, w.alive)
+		w.seen.alive++
+		w.seen.mostAlive = max(w.seen.mostAlive, w.seen.alive)
 	case mptcp.SubflowEstablished:
 		if l == nil {
 			return
@@ -90,7 +88,7 @@ func (w *watcher) note(ev mptcp.Event, now time.Time) {
 		}
 	case mptcp.Closed:
 		if l != nil {
-			w.alive--
+			w.seen.alive--
 			delete(w.connections, ev.Token)
 		}
 	case mptcp.EventsLost:
@@ -106,9 +104,7 @@ func (w *watcher) note(ev mptcp.Event, now time.Time) {
 func (w *watcher) counts() eventCounts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	seen := w.seen
-	seen.living = w.alive
-	return seen
+	return w.seen
 }
 
 // close stops listening. The counts remain.

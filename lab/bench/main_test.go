@@ -91,7 +91,7 @@ func smallConnections(t *testing.T, o Options, kind config.Kind) {
 	if r.driven.Opened != total || r.driven.Failed != 0 {
 		t.Errorf("the program counts %+v", r.driven)
 	}
-	if r.seen.established != total || r.seen.joined != total || r.seen.alive < 1 || r.seen.lost != 0 {
+	if r.seen.established != total || r.seen.joined != total || r.seen.mostAlive < 1 || r.seen.lost != 0 {
 		t.Errorf("the listener counts %+v", r.seen)
 	}
 	if r.counters.Connections != total || r.counters.SubflowsUp != total {

@@ -31,7 +31,7 @@ func TestWatcherCounts(t *testing.T) {
 	} {
 		w.note(ev, now)
 	}
-	if got, want := w.counts(), (eventCounts{established: 3, joined: 2, twice: 1, alive: 2, living: 1, lost: 1}); got != want {
+	if got, want := w.counts(), (eventCounts{established: 3, joined: 2, twice: 1, mostAlive: 2, alive: 1, lost: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -52,7 +52,7 @@ type aliveRun struct {
 // complete reports whether all connections had a joined subflow and lived until the agent had been measured, and no event was
 // lost. Otherwise the agent had less to do than planned.
 func (r aliveRun) complete() bool {
-	return r.seen.joined >= r.planned && r.seen.living >= r.planned && r.seen.lost == 0 && r.lost == 0 && r.driven.Failed == 0
+	return r.seen.joined >= r.planned && r.seen.alive >= r.planned && r.seen.lost == 0 && r.lost == 0 && r.driven.Failed == 0
 }
 
 // run opens the connections and measures the agent when all of them are there.
@@ -107,7 +107,7 @@ func (r aliveRun) figures() []Measurement {
 	name := func(what string) string { return fmt.Sprintf("selection %s: %s", alivePlace, what) }
 	cpu := once(name("agent's processor use"), "cores", r.agent.CPU)
 	cpu.Note = fmt.Sprintf("with %d of %d connections, %d of them with a subflow through a waypoint; the agent lost events %d times, and the listener beside it %d times; %d connections failed",
-		r.seen.living, r.planned, r.seen.joined, r.lost, r.seen.lost, r.driven.Failed)
+		r.seen.alive, r.planned, r.seen.joined, r.lost, r.seen.lost, r.driven.Failed)
 	memory := of(name("agent's memory"), "MiB", mebibytes(r.agent.Resident))
 	memory.Value = float64(r.agent.Highest) / (1 << 20)
 	memory.Note = fmt.Sprintf("the most that was ever resident (VmHWM); at the end %.1f MiB of its own (RssAnon) and %.1f of the program's file (RssFile)",

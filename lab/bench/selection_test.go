@@ -84,7 +84,7 @@ func smallAlive(t *testing.T, o Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.seen.joined != 40 || r.seen.living != 40 || r.driven.Opened != 40 || r.driven.Failed != 0 {
+	if r.seen.joined != 40 || r.seen.alive != 40 || r.driven.Opened != 40 || r.driven.Failed != 0 {
 		t.Errorf("%+v, the program counts %+v", r.seen, r.driven)
 	}
 	if r.agent.Highest < 1<<20 || len(r.agent.Resident) < 2 {
@@ -99,10 +99,10 @@ func smallAlive(t *testing.T, o Options) {
 
 // An agent that has less to do than planned meets no target.
 func TestAliveFigures(t *testing.T) {
-	whole := aliveRun{planned: 10, seen: eventCounts{joined: 10, alive: 10, living: 10}}
+	whole := aliveRun{planned: 10, seen: eventCounts{joined: 10, mostAlive: 10, alive: 10}}
 	for what, change := range map[string]func(*aliveRun){
 		"a connection without a subflow": func(r *aliveRun) { r.seen.joined-- },
-		"a connection that died":         func(r *aliveRun) { r.seen.living-- },
+		"a connection that died":         func(r *aliveRun) { r.seen.alive-- },
 		"one that could not be opened":   func(r *aliveRun) { r.driven.Failed++ },
 		"the agent lost events":          func(r *aliveRun) { r.lost++ },
 		"the listener lost events":       func(r *aliveRun) { r.seen.lost++ },
