@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/detour-collective/dcol/internal/path"
 )
@@ -124,7 +125,7 @@ func TestGoodputIsRemembered(t *testing.T) {
 			t.Errorf("after %v, %d of 20 connections take the fast one", wait, carols)
 		}
 		if wait == time.Minute {
-			if diff := cmp.Diff(memory.Trails, s.m.Memory().Trails, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(memory.Trails, s.m.Memory().Trails, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Error(diff)
 			}
 		}

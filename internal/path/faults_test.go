@@ -286,8 +286,8 @@ func (c *counting) Plan(v policy.View) policy.Plan {
 // with one.
 func TestManyConnectionsToOnePrefix(t *testing.T) {
 	const connections, waypoints = 10_000, 4
-	policy := &counting{Policy: policy.Detours{Subflows: 2}}
-	m, now := path.New(path.Config{Policy: policy, ByWorth: true}), birth
+	counted := &counting{Policy: policy.Detours{Subflows: 2}}
+	m, now := path.New(path.Config{Policy: counted, ByWorth: true}), birth
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, now)
 	for _, name := range []string{"bob", "carol", "dave", "erin"} {
 		m.Handle(path.DetourOffered{Detour: path.Detour{ID: path.DetourID(name), Kind: path.InBand, Waypoint: name, Remote: netip.AddrPortFrom(addrOf(name), 0)}}, now)
@@ -296,7 +296,7 @@ func TestManyConnectionsToOnePrefix(t *testing.T) {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(1 + i%250)}), uint16(80+i/250))
 	}
 	begin := func(i int) (plans int) {
-		before := policy.plans
+		before := counted.plans
 		local := netip.AddrPortFrom(ip("me"), uint16(10_000+i))
 		for _, a := range slices.Clone(m.Handle(path.ConnEstablished{Token: path.Token(i + 1), Local: local, Remote: server(i)}, now)) {
 			if a, ok := a.(path.CreateSubflow); ok {
@@ -319,7 +319,7 @@ func TestManyConnectionsToOnePrefix(t *testing.T) {
 				}
 			}
 		}
-		return policy.plans - before
+		return counted.plans - before
 	}
 	for range 8 {
 		begin(0)
@@ -337,16 +337,16 @@ func TestManyConnectionsToOnePrefix(t *testing.T) {
 		for range m.Watched(now, connections) { // as the agent does, which ends close sampling
 		}
 	}
-	if policy.most > 2+waypoints+1 {
-		t.Errorf("a decision looked at %d subflows and detours", policy.most)
+	if counted.most > 2+waypoints+1 {
+		t.Errorf("a decision looked at %d subflows and detours", counted.most)
 	}
 	if n := len(m.Memory().Trails); n == 0 || n > waypoints+1 {
 		t.Errorf("%d trails are remembered of one prefix through %d waypoints", n, waypoints)
 	}
-	before := policy.plans
+	before := counted.plans
 	m.Handle(path.Tick{}, now)
 	m.Explain(server(0), netip.Addr{}, now)
-	if plans := policy.plans - before; plans > 3*alone {
+	if plans := counted.plans - before; plans > 3*alone {
 		t.Errorf("a tick and an explanation took %d decisions", plans)
 	}
 }

@@ -32,9 +32,9 @@ func hearsay(seed uint64, known []path.Trail, waypoints []string) *path.Manager 
 	return hearsayOf(policy.Detours{Subflows: 2}, seed, known, waypoints)
 }
 
-func hearsayOf(policy policy.Policy, seed uint64, known []path.Trail, waypoints []string) *path.Manager {
+func hearsayOf(p policy.Policy, seed uint64, known []path.Trail, waypoints []string) *path.Manager {
 	m := path.New(path.Config{
-		Policy: policy, ByWorth: true, Seed: seed,
+		Policy: p, ByWorth: true, Seed: seed,
 		Memory: path.Memory{Addrs: []netip.Addr{ip("me")}, Trails: known}, BulkPorts: []uint16{80},
 	})
 	m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, birth)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/claim"
@@ -117,7 +118,7 @@ func TestOtherNetwork(t *testing.T) {
 		if s.tell(atHome()); !s.knowsCarol() || s.knowsLoad() {
 			t.Errorf("%s: back again, it knows carol: %v, the load: %v", name, s.knowsCarol(), s.knowsLoad())
 		}
-		same := cmp.Options{cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
+		same := cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})
 		if diff := cmp.Diff(before, s.m.Memory(), same); diff != "" {
 			t.Errorf("%s: back again: %s", name, diff)
 		}
@@ -131,7 +132,7 @@ func TestMemoryOfAnotherNetwork(t *testing.T) {
 	memory.Addrs = atHome().Network
 	memory.Verdicts = []claim.Verdict{{Member: "mallory", Waypoint: "bob", At: now}}
 	away := path.LocalAddrs{Addrs: addresses("10.7.0.1"), Network: addresses("10.7.0.1", "10.7.0.254")}
-	same := cmp.Options{cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
+	same := cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})
 	for name, at := range map[string]path.LocalAddrs{
 		"no addresses yet": {}, "only a bridge": {Addrs: addresses("127.0.0.1", "172.17.0.1")}, "another network": away,
 	} {

@@ -17,13 +17,13 @@ func (p *player) config(words []string) path.Config {
 	if words[1] == "mesh" || words[1] == "ports" || words[1] == "paths" {
 		return p.rule(words)
 	}
-	policy := policy.Detours{Subflows: p.number(words[1])}
+	detours := policy.Detours{Subflows: p.number(words[1])}
 	if order := after(words, "order"); order != "" {
 		for word := range strings.SplitSeq(order, ",") {
-			policy.Order = append(policy.Order, p.kind(word))
+			detours.Order = append(detours.Order, p.kind(word))
 		}
 	}
-	cfg := path.Config{Policy: policy}
+	cfg := path.Config{Policy: detours}
 	if port := after(words, "tls"); port != "" {
 		cfg.TLSPorts = []uint16{uint16(p.number(port))}
 	}
