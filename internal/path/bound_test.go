@@ -215,8 +215,8 @@ func TestBoundEndsWithItsConnection(t *testing.T) {
 	}
 }
 
-// Bulk traffic also gives way to messages that began during it, and have seen no round trip without the queue. The history
-// knows one towards the bulk traffic's server. Towards others, the queue of the bulk traffic suggests it.
+// Bulk traffic also gives way to messages that began during it, and have seen no round trip without the queue. Towards the bulk
+// traffic's server, the history knows one. Towards others, the bulk traffic's own queue counts.
 func TestBulkGivesWayToLaterMessages(t *testing.T) {
 	for server, blind := range map[string]bool{"web": true, "far": false} {
 		t.Run(server, func(t *testing.T) {

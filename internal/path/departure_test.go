@@ -335,7 +335,7 @@ func TestCauses(t *testing.T) {
 		}
 		codes[cause.Code()] = true
 		switch cause {
-		case path.CauseChosen, path.CauseDoubted, path.CauseOmitted, path.CauseMessages: // no path is left for it
+		case path.CauseChosen, path.CauseDoubted, path.CauseOmitted, path.CauseMessages: // no path is left for these causes
 			continue
 		default:
 		}

@@ -226,8 +226,8 @@ func TestInPlaces(t *testing.T) {
 	}
 }
 
-// A run in which dcol failed has no latencies, so the other figures are as good as without it. It has a figure of its own,
-// which a run that the lab repeated has not.
+// A run in which dcol failed has no latencies, so the other figures are as good as without it. A figure of its own counts such
+// runs. It does not count runs that the lab repeated.
 func TestFailedRunsAreAFigure(t *testing.T) {
 	there := func(name string, runs ...report.Run) place {
 		return place{name: name, variant: "base", runs: report.Measured{Result: &report.Result{Runs: runs}}}
@@ -281,8 +281,8 @@ func TestMessageFigures(t *testing.T) {
 	}
 }
 
-// The goodput is reached in the second from which it stays, not where it is high for a moment. A mean of three seconds is
-// not reached before the second that has the goodput.
+// The goodput is reached in the second from which it stays, not where it is high for a moment. That second itself has the
+// goodput, not only the mean of the three seconds that begin there.
 func TestReaches(t *testing.T) {
 	for _, test := range []struct {
 		what  string
@@ -345,7 +345,8 @@ func TestSharingFigures(t *testing.T) {
 	}
 }
 
-// Users of a waypoint are counted from the time on at which the clients should have settled. One user is always allowed.
+// Users of a waypoint are counted from the time on at which the clients should have settled. A waypoint with one user is never
+// crowded.
 func TestCrowding(t *testing.T) {
 	// The waypoint of 1 Mbit/s has a ninth of the capacity.
 	plan := sharingPlan{waypoints: []int64{1e6, 8e6}, duration: 40 * time.Second}

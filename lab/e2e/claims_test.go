@@ -52,8 +52,8 @@ func TestClaims(t *testing.T) {
 	w.hears("loss below 0.5 % (1 member, not confirmed); 1 member not believed")
 }
 
-// remembers has a host know, from earlier, what was lost through waypoints towards several networks, and those in more. Its
-// agent must not run.
+// remembers writes the file of what a host measured earlier: the loss through waypoints towards several networks, and those in
+// more. The host's agent must not run.
 func (w *world) remembers(host string, lost map[string]float64, more ...string) {
 	w.Helper()
 	var trails []map[string]any

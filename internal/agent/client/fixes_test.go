@@ -32,7 +32,7 @@ func TestFixes(t *testing.T) {
 	}
 }
 
-// The words are those of internal/path, or begin a text that it makes.
+// The words are those of internal/path and its policies, or begin a text that these make.
 func TestFixesKnowTheReasons(t *testing.T) {
 	var texts strings.Builder
 	files, err := filepath.Glob("../../path/*.go")

@@ -37,7 +37,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// A round that was interrupted does not take the places of many connections.
+// A round that was interrupted hardly lowers the number of connections in later rounds.
 func TestPaceAfterInterruption(t *testing.T) {
 	var p pace
 	for range 2 * paceLasts {

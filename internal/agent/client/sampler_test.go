@@ -78,8 +78,7 @@ func (k *busyKernel) Subflow(local, remote netip.AddrPort) (mptcp.Subflow, error
 const samplesFor = 4 * time.Second
 
 // sampleClosely performs rounds of close samples of this many connections with a detour, for a time in which all of them count
-// as active. It returns the client and the number of rounds, without the first two, before which it is not known how long
-// look-ups take.
+// as active. It returns the client and the number of rounds. The first two do not count: they measure how long look-ups take.
 func sampleClosely(t *testing.T, kernel *busyKernel, connections int) (c *Client, rounds int) {
 	c = looping(kernel, path.Config{Policy: policy.Detours{Subflows: 2}})
 	now := time.Now()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A host has one uplink, and everything that may come and go beside it.
+// Network returns the addresses of uplinks and their routers, whatever else comes and goes on the host.
 func TestNetwork(t *testing.T) {
 	ns, _ := twoHosts(t)
 	var handle *Addresses
@@ -46,7 +46,7 @@ func TestNetwork(t *testing.T) {
 	home := []string{"10.1.0.1", "10.1.0.2", "fd01::", "fe80::99"}
 	is("at home", home...)
 
-	// What is not the uplink.
+	// These are no uplinks.
 	ip("link add docker0 type bridge")
 	ip("address add 172.17.0.1/16 dev docker0")
 	ip("-6 address add fd17::1/64 dev docker0 nodad")
@@ -68,7 +68,7 @@ func TestNetwork(t *testing.T) {
 	ip("route add unreachable default table 77 metric 9")
 	is("a tunnel of ours", home...)
 
-	// What is.
+	// These are.
 	ip("route add 0.0.0.0/1 via 10.9.0.2")
 	ip("route add 128.0.0.0/1 via 10.9.0.2")
 	is("a VPN to everywhere", "10.1.0.1", "10.1.0.2", "10.9.0.1", "10.9.0.2", "fd01::", "fe80::99")

@@ -12,7 +12,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// others lists networks on which nothing of loss.go was chosen.
+// others lists networks other than those by which the constants of loss.go were chosen.
 func others() (all []network) {
 	for _, rate := range []float64{2e6, 7e6, 17e6, 40e6, 90e6, 200e6} {
 		for _, trip := range []time.Duration{10 * ms, 32 * ms, 100 * ms, 200 * ms} {
@@ -32,7 +32,7 @@ func (s shares) String() string {
 }
 
 // score runs transfers and returns what the receiver and the sender estimate every five seconds. If packets are lost,
-// it returns the ratios to the true losses, else the estimates less the losses of the path's own queue.
+// it returns the ratios to the true losses. Otherwise it returns the estimates less the losses of the path's own queue.
 func (n network) score(runs uint64, long time.Duration) (receiver, sender shares) {
 	for seed := range runs {
 		var o observer
@@ -105,8 +105,8 @@ func TestLossIsKnown(t *testing.T) {
 	}
 }
 
-// Packets that are overtaken do not count as lost. The exception are gaps of about a round trip, or of about as many
-// packets as it holds.
+// Packets that are overtaken do not count as lost, except in gaps of about a round trip, or of about as many packets as the
+// path holds.
 func TestOvertakenIsNotLost(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -139,8 +139,8 @@ func TestOvertakenIsNotLost(t *testing.T) {
 	}
 }
 
-// This plays transfers between two kernels (Linux 6.18) over lab/emulink. testdata/loss has their counters, as the
-// receiver and the sender read them every tenth of a second.
+// The estimates are right for transfers between two kernels (Linux 6.18) over lab/emulink. testdata/loss has the counters
+// that the receiver and the sender read every tenth of a second.
 func TestRecordedLoss(t *testing.T) {
 	for _, c := range []struct {
 		file        string
