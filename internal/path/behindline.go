@@ -88,7 +88,7 @@ func (m *Manager) carriedNow(now time.Time) (sum float64) {
 		for _, s := range c.subflows {
 			switch {
 			case !s.up:
-			case c.rarely:
+			case c.slotless:
 				sum += float64(max(s.flow.in, s.flow.out))
 			case s.habits != nil && within(s.at, now, closeGap):
 				sum += max(s.habits.goodput.Rates(now))

@@ -79,7 +79,7 @@ func (x *summed) rate(total uint64, now time.Time) (rate float64, over time.Dura
 func (m *Manager) carriedTo(t turn) (total uint64, flows int) {
 	network := prefixOf(t.server.Addr())
 	for _, c := range m.conns.watched {
-		if c.kind == measure.Bulk && !c.rarely && prefixOf(c.server.Addr()) == network && m.conns.byToken[c.token] == c {
+		if c.kind == measure.Bulk && !c.slotless && prefixOf(c.server.Addr()) == network && m.conns.byToken[c.token] == c {
 			total += c.carried
 			flows++
 		}

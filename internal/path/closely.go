@@ -60,7 +60,7 @@ func (x *closeSampling) next(now time.Time, room int, exists func(*conn) bool) i
 	return func(yield func(Token, []Ends) bool) {
 		x.watched = slices.DeleteFunc(x.watched, func(c *conn) bool {
 			if c.watched = exists(c) && c.toWatch(now); !c.watched {
-				c.attention, c.rarely = nil, false
+				c.attention, c.slotless = nil, false
 				c.forgetDoubts()
 			}
 			return !c.watched
@@ -69,7 +69,7 @@ func (x *closeSampling) next(now time.Time, room int, exists func(*conn) bool) i
 		x.round++
 		var ends []Ends
 		for _, c := range x.watched {
-			if c.rarely && (uint32(c.token)+x.round)%rounds != 0 {
+			if c.slotless && (uint32(c.token)+x.round)%rounds != 0 {
 				continue
 			}
 			ends = ends[:0]
@@ -91,7 +91,7 @@ func (x *closeSampling) deal(now time.Time, room int) (rounds uint32) {
 	over := len(x.watched) - room
 	if over <= 0 {
 		for _, c := range x.watched {
-			c.rarely = false
+			c.slotless = false
 		}
 		x.slots = nil
 		return 1
@@ -117,10 +117,10 @@ func (x *closeSampling) deal(now time.Time, room int) (rounds uint32) {
 	}
 	for _, c := range x.watched {
 		_, has := x.slots[c]
-		if !has && !c.rarely {
+		if !has && !c.slotless {
 			c.attention = nil
 		}
-		c.rarely = !has
+		c.slotless = !has
 	}
 	return uint32((len(x.watched) - len(x.slots) + rare - 1) / rare)
 }

@@ -28,7 +28,7 @@ type conn struct {
 	capped      bool // would take more subflows if the server accepted more
 	asks        bool // short of a detour, and a mapping would do
 	watched     bool // listed in closeSampling.watched
-	rarely      bool // watched, but not measured, because too many others are
+	slotless    bool // watched without a slot, so not measured (closely.go)
 	tried       bool // has taken a detour to measure it
 	kindSaid    bool // the operator set kind
 	lowered     bool // the operator lowered the number of its subflows (surplus.go)

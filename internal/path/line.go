@@ -93,7 +93,7 @@ func (m *Manager) isCarrying(waypoint string, now time.Time) bool {
 	return slices.ContainsFunc(m.conns.watched, func(c *conn) bool {
 		return slices.ContainsFunc(c.subflows, func(s *subflow) bool {
 			moves := s.habits != nil && within(s.at, now, closeGap) && s.habits.step.received+s.habits.step.acked > 0
-			return s.waypoint() == waypoint && s.up && (moves || c.rarely && s.flow.in+s.flow.out > 0)
+			return s.waypoint() == waypoint && s.up && (moves || c.slotless && s.flow.in+s.flow.out > 0)
 		})
 	})
 }

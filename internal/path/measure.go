@@ -53,7 +53,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 			c.progressed(r, now)
 			t := m.turn(c, now)
 			m.endHoles(t)
-			if !c.rarely {
+			if !c.slotless {
 				m.weigh(t)
 			}
 			m.arrange(t)
@@ -117,7 +117,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 		t.keepPace(s)
 	}
 	s.hear(sm)
-	s.take(sm, t.now, received, acked, !t.rarely)
+	s.take(sm, t.now, received, acked, !t.slotless)
 	t.keepKnown(s)
 	if s.setsOut(t.now) {
 		m.conns.watch(t.conn, t.now)
