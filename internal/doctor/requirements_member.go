@@ -134,7 +134,7 @@ func checkMeasuring(_ context.Context, e *Env) Result {
 	case !e.AgentRuns:
 		return skipped("only the agent knows, and it does not run")
 	case e.Sampling != nil:
-		return info("%d of %d active connections are measured now, so that it takes little processor time; the others keep their paths until their turn", e.Sampling.Measured, e.Sampling.Active)
+		return info("%d of %d active connections are measured now, to save processor time; the others keep their paths until their turn", e.Sampling.Measured, e.Sampling.Active)
 	}
 	return ok("all active connections are measured")
 }
