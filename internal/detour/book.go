@@ -309,7 +309,7 @@ func (b *Book) lookAt(a Ask, at time.Time) {
 type State struct {
 	Up       bool
 	Mappings int
-	// Tunnels lists the kinds on offer that reach any server, in path.Kinds order.
+	// Tunnels lists the kinds on offer that reach any server, in the order of policy.Kinds.
 	Tunnels []path.Kind
 	// Refused is the reason of the last refusal. It is empty if the last request was not refused.
 	Refused string
