@@ -54,7 +54,7 @@ type conn struct {
 	flights   int32     // number of detours left because they collapsed
 	exchanged time.Time // start of the last exchange
 	fled      time.Time // start of the last flight
-	left      *collapse // the collapsed detour whose place the next one takes; nil: none
+	fledFrom  *collapse // the collapsed detour whose place the next one takes; nil: none
 
 	attention  *attention  // nil unless sampled closely
 	tryouts    *tryouts    // nil unless it has had bulk traffic

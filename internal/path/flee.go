@@ -58,7 +58,7 @@ func (m *Manager) flee(t turn) bool {
 	t.planEnd(s, SubflowReason{Cause: CauseCollapsed, Numbers: &Numbers{Goodput: is, Before: was}})
 	m.giveWay(t, s)
 	t.flights++
-	t.left = &collapse{s.detour.Waypoint, was, is}
+	t.fledFrom = &collapse{s.detour.Waypoint, was, is}
 	m.detours.history.fell(s.detour.Waypoint, t.server, is, t.now)
 	m.together(t.now).leaves(s.detour.Waypoint, t.server, t.now)
 	return true

@@ -195,8 +195,8 @@ func (m *Manager) asideAtFirst(t turn, d *Detour, choice policy.Choice) *aside {
 // if the subflow counts as exploring. begins is the reason why it begins set aside, or nil.
 func (t turn) take(o *offered, from netip.Addr, choice policy.Choice, explores bool, begins *aside, reasons *reasons) {
 	remote, _ := o.Target(t.server)
-	why := chosen{Reason: choice.Why, instead: t.left}
-	t.left = nil
+	why := chosen{Reason: choice.Why, instead: t.fledFrom}
+	t.fledFrom = nil
 	if o.Local.IsValid() {
 		from = o.Local
 	}
