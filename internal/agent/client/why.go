@@ -149,8 +149,8 @@ func describeReason(r *policy.CandidateReason) api.Reason {
 	return api.Reason{Code: r.Code(), Loss: r.Loss, Failures: r.Failures, Compared: describeCompared(r.Compared())}
 }
 
-// describeUse describes why a subflow is used as it is, or why its path was left. It returns nil if nothing was decided.
-func describeUse(r *path.SubflowReason) *api.Reason {
+// describeSubflowReason describes why a subflow is used as it is, or why its path was left. It returns nil if nothing was decided.
+func describeSubflowReason(r *path.SubflowReason) *api.Reason {
 	if r.Cause == path.CauseNone {
 		return nil
 	}
