@@ -160,12 +160,12 @@ func describeConn(conn path.ConnState) api.Connection {
 	for i := range conn.Left {
 		d := &conn.Left[i]
 		out.Left = append(out.Left, api.Left{
-			Kind: d.Kind, Waypoint: d.Waypoint, At: d.At, Ended: d.Ended, Why: d.Why(), Reason: *describeSubflowReason(&d.Reason),
+			Kind: d.Kind, Waypoint: d.Waypoint, At: d.At, Ended: d.Ended, Why: d.Why(), Reason: describeSubflowReason(&d.Reason),
 		})
 	}
 	for _, s := range conn.Subflows {
 		out.Subflows = append(out.Subflows, api.Subflow{
-			Kind: s.Kind, Waypoint: s.Waypoint, State: api.SubflowState(s.State), Why: s.Why, Reason: describeSubflowReason(&s.Reason), Since: s.Since,
+			Kind: s.Kind, Waypoint: s.Waypoint, State: api.SubflowState(s.State), Why: s.Why, Reason: describeUse(&s.Reason), Since: s.Since,
 			Local: s.Local, Remote: s.Remote, SendRate: s.SendRate, ReceiveRate: s.ReceiveRate,
 		})
 	}

@@ -149,12 +149,18 @@ func describeReason(r *policy.CandidateReason) api.Reason {
 	return api.Reason{Code: r.Code(), Loss: r.Loss, Failures: r.Failures, Compared: describeCompared(r.Compared())}
 }
 
-// describeSubflowReason describes why a subflow is used as it is, or why its path was left. It returns nil if nothing was decided.
-func describeSubflowReason(r *path.SubflowReason) *api.Reason {
+// describeUse describes why a subflow is used as it is. It returns nil if nothing was decided.
+func describeUse(r *path.SubflowReason) *api.Reason {
 	if r.Cause == path.CauseNone {
 		return nil
 	}
-	out := &api.Reason{Code: r.Cause.Code(), Compared: describeCompared(r.Compared())}
+	reason := describeSubflowReason(r)
+	return &reason
+}
+
+// describeSubflowReason describes why a subflow is used as it is, or why its path was left.
+func describeSubflowReason(r *path.SubflowReason) (out api.Reason) {
+	out.Code, out.Compared = r.Cause.Code(), describeCompared(r.Compared())
 	if n := r.Numbers; n != nil {
 		out.Loss, out.Goodput, out.Before, out.With, out.Without, out.Limit = n.Loss, n.Goodput, n.Before, n.With, n.Without, n.Limit
 		out.Missed, out.Held, out.Carried = n.Missed, n.Held, n.Carried
