@@ -11,9 +11,9 @@ import (
 // This file decides which connections each round of close samples includes. If there is no time for all that qualify,
 // a round has two parts:
 //
-//   - Connections that have a place are in every round, so they are measured. Most places go to connections that carry
-//     messages, whose kind is not known yet, or that suspect a detour. A connection keeps its place for turnLasts if
-//     others wait for one.
+//   - Connections that have a place are in every round, so they are measured. Those that carry messages or suspect a
+//     detour come first, and then those whose kind of traffic is not known because they had no place yet. The others take
+//     turns: a connection keeps its place for turnLasts if others wait for one.
 //   - Each of the others is in one round out of several. That is often enough to find a detour that fell silent, but
 //     too rare to measure anything.
 
@@ -23,8 +23,9 @@ const (
 	// rareRounds is the number of rounds of which one includes a connection without a place. There are more if those
 	// connections would take over half of each round.
 	rareRounds = 12
-	// bulkPlaces is the share of the places that bulk traffic gets however much other traffic there is: one in 4.
-	bulkPlaces = 4
+	// lowerPlaces is the share of the places that each lower rank gets however many of the higher ranks want one: one in
+	// 4. Without it, connections of unknown kind would never be found to carry messages beside many that do.
+	lowerPlaces = 4
 )
 
 // closeSampling knows the connections that qualify for close samples.
@@ -61,6 +62,7 @@ func (x *closeSampling) next(now time.Time, room int, exists func(*conn) bool) i
 			if c.watched = exists(c) && c.toWatch(now); !c.watched {
 				c.attention, c.rarely = nil, false
 				c.forgetDoubts()
+				x.endTurn(c)
 			}
 			return !c.watched
 		})
@@ -132,11 +134,19 @@ func (x *closeSampling) endTurns(now time.Time) {
 		ends := has && !within(since, now, turnLasts)
 		if ends {
 			over = append(over, c)
-			delete(x.turns, c)
+			x.endTurn(c)
 		}
 		return ends
 	})
 	x.watched = append(x.watched, over...)
+}
+
+// endTurn takes a connection's place, if it has one.
+func (x *closeSampling) endTurn(c *conn) {
+	if _, has := x.turns[c]; has {
+		c.hadTurn = true
+		delete(x.turns, c)
+	}
 }
 
 // divide returns the number of places for each rank.
@@ -145,23 +155,32 @@ func (x *closeSampling) divide(places int) (of [nRanks]int) {
 	for _, c := range x.watched {
 		wanted[c.rank()]++
 	}
-	of[patient] = min(wanted[patient], max(places/bulkPlaces, places-wanted[urgent]))
-	of[urgent] = places - of[patient]
+	least := places / lowerPlaces
+	of[patient] = min(wanted[patient], max(least, places-wanted[urgent]-wanted[unknown]))
+	of[unknown] = min(wanted[unknown], max(least, places-wanted[urgent]-of[patient]))
+	of[urgent] = places - of[unknown] - of[patient]
 	return of
 }
 
-// The ranks of connections that want a place.
+// The ranks of connections that want a place, the highest first.
 const (
+	// urgent connections carry messages or suspect a detour.
 	urgent = iota
+	// unknown connections were not measured for long enough to know what they carry.
+	unknown
+	// patient connections carry bulk traffic, have still not shown what they carry after a turn, or are left alone by
+	// the operator.
 	patient
 	nRanks
 )
 
-// rank returns whether a place for the connection is urgent. It is not for bulk traffic with healthy detours, and for
-// traffic that the operator wants to be left alone.
+// rank returns the rank of the connection.
 func (c *conn) rank() int {
-	if (c.kind == measure.Bulk || c.kindSaid && c.kind == measure.Short) && !c.has((*subflow).suspected) {
-		return patient
+	switch {
+	case c.kind == measure.Messages || c.has((*subflow).suspected):
+		return urgent
+	case c.kind == measure.Short && !c.kindSaid && !c.hadTurn:
+		return unknown
 	}
-	return urgent
+	return patient
 }

@@ -22,7 +22,8 @@ type member struct {
 	token    path.Token
 	every    uint64 // bytes that each subflow receives in a round
 	subflows [2]path.Sample
-	dead     bool // nothing comes over the detour any more, since it was set
+	pause    time.Duration // if not 0, data comes only once in this time
+	dead     bool          // nothing comes over the detour any more, since it was set
 
 	sampled time.Time // last round that included it
 	since   time.Time // start of its present series of rounds
@@ -83,6 +84,12 @@ func (w *multitude) round() (sampled int) {
 				s.Probes = int(s.LastData / time.Second)
 				continue
 			}
+			if x.pause > 0 && w.now.Sub(birth)%x.pause != 0 {
+				s.LastData += crowdRound
+				s.LastAnswer += crowdRound
+				continue
+			}
+			s.LastData, s.LastAnswer = 0, 0
 			segments := x.every/1400 + 1
 			s.BytesReceived, s.SegsIn, s.DataSegsIn = s.BytesReceived+x.every, s.SegsIn+segments, s.DataSegsIn+segments
 			s.LastSent, s.DataEnd = time.Minute, s.DataEnd+x.every
@@ -196,6 +203,35 @@ func TestTooManyMessages(t *testing.T) {
 		}
 		if want := map[bool]string{true: "bulk", false: "messages"}[x.every == bulk.every]; w.traffic(x) != want {
 			t.Fatalf("connection %d counts as %q, want %q", x.token, w.traffic(x), want)
+		}
+	}
+}
+
+// Many connections that never show their kind of traffic, such as polling ones, do not take the place of one with messages,
+// not even of a new one.
+func TestMessagesBesideManyUnknown(t *testing.T) {
+	w := newMultitude(t)
+	polling := w.connect(t, 4*crowdRoom, messagesEvery)
+	for _, x := range w.conns {
+		x.pause = 4 * time.Second
+	}
+	w.run(t, 5*time.Minute)
+	if is := w.traffic(polling); is != "short" {
+		t.Fatalf("the traffic of a polling connection counts as %q", is)
+	}
+	ssh := w.connect(t, 1, messagesEvery)
+	w.run(t, 5*time.Second)
+	if is := w.traffic(ssh); is != "messages" {
+		t.Errorf("the connection with messages counts as %q", is)
+	}
+	ssh.gap = 0
+	w.run(t, 5*time.Minute)
+	if ssh.gap > crowdRound {
+		t.Errorf("the connection with messages was not sampled for %v", ssh.gap)
+	}
+	for _, x := range w.conns {
+		if x.longest < 25*time.Second {
+			t.Fatalf("connection %d was measured for %v at most", x.token, x.longest)
 		}
 	}
 }
