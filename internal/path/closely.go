@@ -11,9 +11,9 @@ import (
 // This file decides which connections each round of close samples includes. If there is no time for all that qualify,
 // a round has two parts:
 //
-//   - Connections that have a place are in every round, so they are measured. Those that carry messages or suspect a
-//     detour come first, and then those whose kind of traffic is not known because they had no place yet. The others take
-//     turns: a connection keeps its place for turnLasts if others wait for one.
+//   - Connections that have a place are in every round, so they are measured. Those that carry messages come
+//     first, then those that suspect a subflow or whose kind of traffic is not known because they had no place yet. The
+//     others take turns: a connection keeps its place for turnLasts if others wait for one.
 //   - Each of the others is in one round out of several. That is often enough to find a detour that fell silent, but
 //     too rare to measure anything.
 
@@ -156,18 +156,19 @@ func (x *closeSampling) divide(places int) (of [nRanks]int) {
 		wanted[c.rank()]++
 	}
 	least := places / lowerPlaces
-	of[patient] = min(wanted[patient], max(least, places-wanted[urgent]-wanted[unknown]))
-	of[unknown] = min(wanted[unknown], max(least, places-wanted[urgent]-of[patient]))
-	of[urgent] = places - of[unknown] - of[patient]
+	of[patient] = min(wanted[patient], max(least, places-wanted[urgent]-wanted[uncertain]))
+	of[uncertain] = min(wanted[uncertain], max(least, places-wanted[urgent]-of[patient]))
+	of[urgent] = places - of[uncertain] - of[patient]
 	return of
 }
 
 // The ranks of connections that want a place, the highest first.
 const (
-	// urgent connections carry messages or suspect a detour.
+	// urgent connections carry messages.
 	urgent = iota
-	// unknown connections were not measured for long enough to know what they carry.
-	unknown
+	// uncertain connections suspect a subflow, as hundreds do at the same time if they pause together, or were not
+	// measured for long enough to know what they carry.
+	uncertain
 	// patient connections carry bulk traffic, have still not shown what they carry after a turn, or are left alone by
 	// the operator.
 	patient
@@ -177,10 +178,10 @@ const (
 // rank returns the rank of the connection.
 func (c *conn) rank() int {
 	switch {
-	case c.kind == measure.Messages || c.has((*subflow).suspected):
+	case c.kind == measure.Messages:
 		return urgent
-	case c.kind == measure.Short && !c.kindSaid && !c.hadTurn:
-		return unknown
+	case c.kind == measure.Short && !c.kindSaid && !c.hadTurn || c.has((*subflow).suspected):
+		return uncertain
 	}
 	return patient
 }
