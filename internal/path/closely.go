@@ -14,14 +14,14 @@ import (
 //   - Connections that have a place are in every round, so they are measured. Those that carry messages come
 //     first, then those that suspect a subflow or whose kind of traffic is not known because they had no place yet. The
 //     others take turns: a connection keeps its place for turnLasts if others wait for one.
-//   - Each of the others is in one round out of several. That is often enough to find a detour that fell silent, but
-//     too rare to measure anything.
+//   - Each of the others is in one round out of several: they queue up, and each round has the first of them. That is
+//     often enough to find a detour that fell silent, but too rare to measure anything.
 
 const (
 	// turnLasts is long enough to weigh the paths of a connection and to exchange some of them.
 	turnLasts = 30 * time.Second
-	// rareRounds is the number of rounds of which one includes a connection without a place. There are more if those
-	// connections would take over half of each round.
+	// rareRounds is the number of rounds of which about one includes a connection without a place. There are more if
+	// those connections would take over half of each round.
 	rareRounds = 12
 	// lowerPlaces is the share of the places that each lower rank gets however many of the higher ranks want one: one in
 	// 4. Without it, connections of unknown kind would never be found to carry messages beside many that do.
@@ -33,7 +33,8 @@ type closeSampling struct {
 	watched []*conn
 	// turns has the connections with a place, and since when they have it. It is nil if every round includes all.
 	turns map[*conn]time.Time
-	round uint32
+	// rare has the connections without a place, the one that was not sampled for longest first.
+	rare []*conn
 }
 
 // Sampling is the number of connections that qualify for close samples, and how many of them are in every round.
@@ -66,38 +67,44 @@ func (x *closeSampling) next(now time.Time, room int, exists func(*conn) bool) i
 			}
 			return !c.watched
 		})
-		rounds := x.deal(now, room)
-		x.round++
+		rare := x.deal(now, room)
 		var ends []Ends
-		for _, c := range x.watched {
-			if c.rarely && (uint32(c.token)+x.round)%rounds != 0 {
-				continue
-			}
+		include := func(c *conn) bool {
 			ends = ends[:0]
 			for _, s := range c.subflows {
 				if s.up {
 					ends = append(ends, Ends{s.local, s.remote})
 				}
 			}
-			if !yield(c.token, ends) {
+			return yield(c.token, ends)
+		}
+		for _, c := range x.watched {
+			if !c.rarely && !include(c) {
+				return
+			}
+		}
+		for range rare {
+			c := x.rare[0]
+			x.rare = append(x.rare[1:], c)
+			if !include(c) {
 				return
 			}
 		}
 	}
 }
 
-// deal decides which connections have a place. It returns the number of rounds of which one includes a connection
-// without a place.
-func (x *closeSampling) deal(now time.Time, room int) (rounds uint32) {
+// deal decides which connections have a place. It returns the number of connections without one that the next round
+// includes.
+func (x *closeSampling) deal(now time.Time, room int) (rare int) {
 	over := len(x.watched) - room
 	if over <= 0 {
 		for _, c := range x.watched {
 			c.rarely = false
 		}
-		x.turns = nil
-		return 1
+		x.turns, x.rare = nil, nil
+		return 0
 	}
-	rare := min(over/(rareRounds-1)+1, max(room/2, 1))
+	rare = min(over/(rareRounds-1)+1, max(room/2, 1))
 	places := max(room-rare, 1)
 	x.endTurns(now)
 	had, left := x.turns, x.divide(places)
@@ -120,10 +127,12 @@ func (x *closeSampling) deal(now time.Time, room int) (rounds uint32) {
 		_, has := x.turns[c]
 		if !has && !c.rarely {
 			c.attention = nil
+			x.rare = append(x.rare, c)
 		}
 		c.rarely = !has
 	}
-	return uint32((len(x.watched) - len(x.turns) + rare - 1) / rare)
+	x.rare = slices.DeleteFunc(x.rare, func(c *conn) bool { return !c.rarely })
+	return min(rare, len(x.rare))
 }
 
 // endTurns lets the connections whose turn is over queue up behind those that wait.

@@ -1,6 +1,7 @@
 package path_test
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
@@ -233,6 +234,34 @@ func TestMessagesBesideManyUnknown(t *testing.T) {
 		if x.longest < 25*time.Second {
 			t.Fatalf("connection %d was measured for %v at most", x.token, x.longest)
 		}
+	}
+}
+
+// However the number of active connections changes, none of those that are not measured waits for much longer than others
+// until it is sampled.
+func TestRareSamplesAreEven(t *testing.T) {
+	w := newMultitude(t)
+	w.connect(t, 8*crowdRoom, bulkEvery)
+	random := rand.New(rand.NewPCG(30, 11))
+	w.run(t, 30*time.Second)
+	for _, x := range w.conns {
+		x.gap = 0
+	}
+	for range 2 * time.Minute / crowdRound {
+		for _, x := range w.conns[4*crowdRoom:] {
+			if random.IntN(40) == 0 {
+				x.pause = 30*time.Second - x.pause // so that it becomes inactive, or active again
+			}
+		}
+		w.round()
+	}
+	longest := time.Duration(0)
+	for _, x := range w.conns[:4*crowdRoom] {
+		longest = max(longest, x.gap)
+	}
+	// At most 760 of 800 connections have no place, and 50 of them are in each round.
+	if most := 16 * crowdRound; longest > most {
+		t.Errorf("a connection was not sampled for %v, want at most %v", longest, most)
 	}
 }
 
