@@ -11,15 +11,18 @@ import (
 // This file decides which connections each round of close samples includes. If there is no time for all that qualify,
 // a round has two parts:
 //
-//   - Connections that have a place are in every round, so they are measured. Those that carry messages come
-//     first, then those that suspect a subflow or whose kind of traffic is not known because they had no place yet. The
-//     others take turns: a connection keeps its place for turnLasts if others wait for one.
+//   - Connections that have a place are in every round, so they are measured. Those that carry messages come first, then
+//     those that suspect a subflow or whose kind of traffic is not known because they had no place yet. The others take
+//     turns: a connection keeps its place for turnLasts if others wait for one.
 //   - Each of the others is in one round out of several: they queue up, and each round has the first of them. That is
-//     often enough to find a detour that fell silent, but too rare to measure anything.
+//     often enough to find a detour that fell silent, but too rare to measure anything. tendRare does what cannot
+//     wait for their turn.
 
 const (
 	// turnLasts is long enough to weigh the paths of a connection and to exchange some of them.
 	turnLasts = 30 * time.Second
+	// finishesIn is the time by which a turn may last longer, so that the connection can finish a tryout.
+	finishesIn = challengeMost
 	// rareRounds is the number of rounds of which about one includes a connection without a place. There are more if
 	// those connections would take over half of each round.
 	rareRounds = 12
@@ -135,12 +138,23 @@ func (x *closeSampling) deal(now time.Time, room int) (rare int) {
 	return min(rare, len(x.rare))
 }
 
+// tendRare does what cannot wait for the turns of the connections without a place. It is called after each complete sample.
+func (m *Manager) tendRare(now time.Time) {
+	for _, c := range m.conns.watched {
+		if c.rarely && m.conns.byToken[c.token] == c && c.open() && !c.closing() {
+			t := m.turn(c, now)
+			t.stopTrying()
+			t.callUpRare()
+		}
+	}
+}
+
 // endTurns lets the connections whose turn is over queue up behind those that wait.
 func (x *closeSampling) endTurns(now time.Time) {
 	var over []*conn
 	x.watched = slices.DeleteFunc(x.watched, func(c *conn) bool {
 		since, has := x.turns[c]
-		ends := has && !within(since, now, turnLasts)
+		ends := has && !within(since, now, turnLasts) && !(c.isTrying() && within(since, now, turnLasts+finishesIn))
 		if ends {
 			over = append(over, c)
 			x.endTurn(c)
