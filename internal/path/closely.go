@@ -154,7 +154,7 @@ func (x *closeSampling) endTurns(now time.Time) {
 	var over []*conn
 	x.watched = slices.DeleteFunc(x.watched, func(c *conn) bool {
 		since, has := x.turns[c]
-		ends := has && !within(since, now, turnLasts) && !(c.isTrying() && within(since, now, turnLasts+finishesIn))
+		ends := has && !within(since, now, turnLasts) && (!c.isTrying() || !within(since, now, turnLasts+finishesIn))
 		if ends {
 			over = append(over, c)
 			x.endTurn(c)

@@ -112,10 +112,10 @@ func (t turn) callUp() {
 // it would be long until a subflow that loses packets is set aside again.
 func (t turn) callUpRare() {
 	carriers := t.carriers()
-	works := func(s *subflow) bool {
-		return s.backoff < stuckBackoff && !(s.suspected() && s.unansweredFor(demoteUnanswered))
+	seemsToWork := func(s *subflow) bool {
+		return s.backoff < stuckBackoff && (!s.suspected() || !s.unansweredFor(demoteUnanswered))
 	}
-	if len(carriers) > 0 && !slices.ContainsFunc(carriers, works) {
+	if len(carriers) > 0 && !slices.ContainsFunc(carriers, seemsToWork) {
 		t.carryAgainWhere(func(s *subflow) bool { return s.setAside() && !s.isSpent() && t.ours(s) })
 	}
 }
