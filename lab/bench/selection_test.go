@@ -369,6 +369,11 @@ func TestCrowding(t *testing.T) {
 			t.Errorf("%s: %v, want %v", test.what, got, test.want)
 		}
 	}
+	plan.window = 5 * time.Second
+	stampede := sharedRun{users: slices.Concat(slices.Repeat([][]float64{{2, 16}}, 36), slices.Repeat([][]float64{{10, 8}}, 5))}
+	if got := plan.mostCrowded([]sharedRun{during([]float64{2, 16}, []float64{2, 16}), stampede}); math.Abs(got-5) > 1e-9 {
+		t.Errorf("in the most crowded seconds: %v, want 5", got)
+	}
 }
 
 // A detour uses its waypoint in a second in which it carries data, and not if it is a backup or only tried.
