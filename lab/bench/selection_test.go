@@ -300,6 +300,9 @@ func TestReaches(t *testing.T) {
 		{"only the last seconds count", []float64{9, 9, 9, 1, 9, 9, 9}, 3, 9, 4},
 		{"too late for a mean", []float64{1, 1, 1, 9, 9}, 0, 9, 5},
 		{"never", []float64{1, 1, 1, 1}, 0, 9, 4},
+		{"three seconds have little less", []float64{10, 10, 10, 8, 8, 8, 10, 10, 10, 10}, 0, 9, 0},
+		{"three seconds have much less", []float64{20, 20, 20, 7, 7, 7, 10, 10, 10, 10}, 0, 9, 6},
+		{"more later makes up for nothing", []float64{9, 1, 1, 20, 20, 20, 20}, 0, 9, 3},
 	} {
 		if got := reaches(test.rates, test.from, test.level); got != test.want {
 			t.Errorf("%s: second %d, want %d", test.what, got, test.want)
