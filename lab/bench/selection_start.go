@@ -111,20 +111,23 @@ func meanRate(run report.Run, from, to int) float64 {
 }
 
 const (
-	// sustained is the number of seconds over which the average goodput must be reached, because a single second may
-	// have less.
-	sustained = 3
-	// steadyFor is the number of seconds in which every such average must be reached.
+	// steadyFor is the number of seconds over which the average goodput must be reached.
 	steadyFor = 10
+	// sustained is the number of seconds over which the average may not be much less.
+	sustained = 3
+	// muchLess is the part of the goodput that it may not be less than. TCP's goodput over three seconds varies by a tenth even if
+	// nothing changes.
+	muchLess = 0.85
 )
 
-// reaches returns the first second, at or after from, whose goodput is at least level, and from which the goodput stays there:
-// so is the mean of every three seconds within the next ten, or to the end. If there is none, reaches returns the number of
-// seconds. The mean alone would not do: data that waited for a lost packet arrives in one second, and makes the mean of the two
-// before it high.
+// reaches returns the first second, at or after from, whose goodput is at least level, and from which the goodput stays there: so
+// are the mean of the first three seconds and that of the first ten, or to the end, and the mean of no three seconds among them
+// is much less. If there is none, reaches returns the number of seconds. One mean alone would not do: data that waited for a
+// lost packet arrives in one second, and makes the mean high.
 func reaches(rates []float64, from int, level float64) int {
 	for i := from; i+sustained <= len(rates); i++ {
-		if rates[i] >= level && stays(rates[i:min(i+steadyFor, len(rates))], level) {
+		next := rates[i:min(i+steadyFor, len(rates))]
+		if rates[i] >= level && min(stats.Mean(next[:sustained]), stats.Mean(next)) >= level && stays(next, muchLess*level) {
 			return i
 		}
 	}
