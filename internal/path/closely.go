@@ -11,20 +11,24 @@ import (
 // This file decides which connections each round of close samples includes. If there is no time for all that qualify,
 // a round has two parts:
 //
-//   - Connections that have a place are in every round, so they are measured. Most places go to connections that carry
-//     messages, whose kind is not known yet, or that suspect a detour. A connection keeps its place for turnLasts if
-//     others wait for one.
-//   - Each of the others is in one round out of several. That is often enough to find a detour that fell silent, but
-//     too rare to measure anything.
+//   - Connections that have a place are in every round, so they are measured. Those that carry messages come first, then
+//     those that suspect a subflow or whose kind of traffic is not known because they had no place yet. The others take
+//     turns: a connection keeps its place for turnLasts if others wait for one.
+//   - Each of the others is in one round out of several: they queue up, and each round has the first of them. That is
+//     often enough to find a detour that fell silent, but too rare to measure anything. tendRare does what cannot
+//     wait for their turn.
 
 const (
 	// turnLasts is long enough to weigh the paths of a connection and to exchange some of them.
 	turnLasts = 30 * time.Second
-	// rareRounds is the number of rounds of which one includes a connection without a place. There are more if those
-	// connections would take over half of each round.
+	// finishesIn is the time by which a turn may last longer, so that the connection can finish a tryout.
+	finishesIn = challengeMost
+	// rareRounds is the number of rounds of which about one includes a connection without a place. There are more if
+	// those connections would take over half of each round.
 	rareRounds = 12
-	// bulkPlaces is the share of the places that bulk traffic gets however much other traffic there is: one in 4.
-	bulkPlaces = 4
+	// lowerPlaces is the share of the places that each lower rank gets however many of the higher ranks want one: one in
+	// 4. Without it, connections of unknown kind would never be found to carry messages beside many that do.
+	lowerPlaces = 4
 )
 
 // closeSampling knows the connections that qualify for close samples.
@@ -32,7 +36,8 @@ type closeSampling struct {
 	watched []*conn
 	// turns has the connections with a place, and since when they have it. It is nil if every round includes all.
 	turns map[*conn]time.Time
-	round uint32
+	// rare has the connections without a place, the one that was not sampled for longest first.
+	rare []*conn
 }
 
 // Sampling is the number of connections that qualify for close samples, and how many of them are in every round.
@@ -61,41 +66,48 @@ func (x *closeSampling) next(now time.Time, room int, exists func(*conn) bool) i
 			if c.watched = exists(c) && c.toWatch(now); !c.watched {
 				c.attention, c.rarely = nil, false
 				c.forgetDoubts()
+				x.endTurn(c)
 			}
 			return !c.watched
 		})
-		rounds := x.deal(now, room)
-		x.round++
+		rare := x.deal(now, room)
 		var ends []Ends
-		for _, c := range x.watched {
-			if c.rarely && (uint32(c.token)+x.round)%rounds != 0 {
-				continue
-			}
+		include := func(c *conn) bool {
 			ends = ends[:0]
 			for _, s := range c.subflows {
 				if s.up {
 					ends = append(ends, Ends{s.local, s.remote})
 				}
 			}
-			if !yield(c.token, ends) {
+			return yield(c.token, ends)
+		}
+		for _, c := range x.watched {
+			if !c.rarely && !include(c) {
+				return
+			}
+		}
+		for range rare {
+			c := x.rare[0]
+			x.rare = append(x.rare[1:], c)
+			if !include(c) {
 				return
 			}
 		}
 	}
 }
 
-// deal decides which connections have a place. It returns the number of rounds of which one includes a connection
-// without a place.
-func (x *closeSampling) deal(now time.Time, room int) (rounds uint32) {
+// deal decides which connections have a place. It returns the number of connections without one that the next round
+// includes.
+func (x *closeSampling) deal(now time.Time, room int) (rare int) {
 	over := len(x.watched) - room
 	if over <= 0 {
 		for _, c := range x.watched {
 			c.rarely = false
 		}
-		x.turns = nil
-		return 1
+		x.turns, x.rare = nil, nil
+		return 0
 	}
-	rare := min(over/(rareRounds-1)+1, max(room/2, 1))
+	rare = min(over/(rareRounds-1)+1, max(room/2, 1))
 	places := max(room-rare, 1)
 	x.endTurns(now)
 	had, left := x.turns, x.divide(places)
@@ -118,10 +130,23 @@ func (x *closeSampling) deal(now time.Time, room int) (rounds uint32) {
 		_, has := x.turns[c]
 		if !has && !c.rarely {
 			c.attention = nil
+			x.rare = append(x.rare, c)
 		}
 		c.rarely = !has
 	}
-	return uint32((len(x.watched) - len(x.turns) + rare - 1) / rare)
+	x.rare = slices.DeleteFunc(x.rare, func(c *conn) bool { return !c.rarely })
+	return min(rare, len(x.rare))
+}
+
+// tendRare does what cannot wait for the turns of the connections without a place. It is called after each complete sample.
+func (m *Manager) tendRare(now time.Time) {
+	for _, c := range m.conns.watched {
+		if c.rarely && m.conns.byToken[c.token] == c && c.open() && !c.closing() {
+			t := m.turn(c, now)
+			t.stopTrying()
+			t.callUpRare()
+		}
+	}
 }
 
 // endTurns lets the connections whose turn is over queue up behind those that wait.
@@ -129,14 +154,22 @@ func (x *closeSampling) endTurns(now time.Time) {
 	var over []*conn
 	x.watched = slices.DeleteFunc(x.watched, func(c *conn) bool {
 		since, has := x.turns[c]
-		ends := has && !within(since, now, turnLasts)
+		ends := has && !within(since, now, turnLasts) && (!c.isTrying() || !within(since, now, turnLasts+finishesIn))
 		if ends {
 			over = append(over, c)
-			delete(x.turns, c)
+			x.endTurn(c)
 		}
 		return ends
 	})
 	x.watched = append(x.watched, over...)
+}
+
+// endTurn takes a connection's place, if it has one.
+func (x *closeSampling) endTurn(c *conn) {
+	if _, has := x.turns[c]; has {
+		c.hadTurn = true
+		delete(x.turns, c)
+	}
 }
 
 // divide returns the number of places for each rank.
@@ -145,23 +178,33 @@ func (x *closeSampling) divide(places int) (of [nRanks]int) {
 	for _, c := range x.watched {
 		wanted[c.rank()]++
 	}
-	of[patient] = min(wanted[patient], max(places/bulkPlaces, places-wanted[urgent]))
-	of[urgent] = places - of[patient]
+	least := places / lowerPlaces
+	of[patient] = min(wanted[patient], max(least, places-wanted[urgent]-wanted[uncertain]))
+	of[uncertain] = min(wanted[uncertain], max(least, places-wanted[urgent]-of[patient]))
+	of[urgent] = places - of[uncertain] - of[patient]
 	return of
 }
 
-// The ranks of connections that want a place.
+// The ranks of connections that want a place, the highest first.
 const (
+	// urgent connections carry messages.
 	urgent = iota
+	// uncertain connections suspect a subflow, as hundreds do at the same time if they pause together, or were not
+	// measured for long enough to know what they carry.
+	uncertain
+	// patient connections carry bulk traffic, have still not shown what they carry after a turn, or are left alone by
+	// the operator.
 	patient
 	nRanks
 )
 
-// rank returns whether a place for the connection is urgent. It is not for bulk traffic with healthy detours, and for
-// traffic that the operator wants to be left alone.
+// rank returns the rank of the connection.
 func (c *conn) rank() int {
-	if (c.kind == measure.Bulk || c.kindSaid && c.kind == measure.Short) && !c.has((*subflow).suspected) {
-		return patient
+	switch {
+	case c.kind == measure.Messages:
+		return urgent
+	case c.kind == measure.Short && !c.kindSaid && !c.hadTurn || c.has((*subflow).suspected):
+		return uncertain
 	}
-	return urgent
+	return patient
 }
