@@ -49,7 +49,7 @@ func (x silences) add(who suspended, server netip.AddrPort, worked bool, now tim
 		e = silence{first: now}
 	}
 	e.last, e.worked = now, e.worked || worked
-	network := prefixOf(server.Addr())
+	network := networkOf(server.Addr()) // else one organisation could have a waypoint suspended
 	for i := range e.networks {
 		if !e.networks[i].IsValid() {
 			e.networks[i] = network

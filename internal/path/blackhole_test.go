@@ -13,7 +13,7 @@ import (
 )
 
 // serverIn returns the address of a server in the n-th of many networks.
-func serverIn(n int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64 + byte(n>>8), byte(n), 1}) }
+func serverIn(n int) netip.Addr { return netip.AddrFrom4([4]byte{100 + byte(n>>8), byte(n), 1, 1}) }
 
 // connectTo begins a connection to the server in the n-th network, after the last connection ended.
 func (s *selection) connectTo(n int) {

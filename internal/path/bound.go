@@ -16,8 +16,8 @@ import (
 //
 // Messages that began during the bulk traffic have seen no round trip without the queue. For them, the shortest round trip in
 // the history counts, or else the bulk traffic's own queue. Both may be wrong: the path may have changed, or the bulk traffic
-// may wait elsewhere. Other hosts may cause the queue, too. In all these cases the queue stays. Then the bound ends and is not
-// tried again for a while.
+// may wait elsewhere. Other hosts may cause the queue, too. In all these cases the queue stays, or returns, under the bound. Then
+// the bound ends and is not tried again for a while.
 
 const (
 	// disturbsFrom is the least queue that disturbs messages.
@@ -26,7 +26,7 @@ const (
 	disturbsShare = 0.25
 	// boundsAfter is the time for which messages must have waited before a bound begins.
 	boundsAfter = 4 * time.Second
-	// boundWorksIn is the time within which a bound must have halved the queue.
+	// boundWorksIn is the time within which a bound must have halved the queue of the messages that waited longest.
 	boundWorksIn = 5 * time.Second
 	// boundTo is the share of its rate that a bulk subflow keeps. While the queue does not stay small, the bound falls
 	// to that share of what arrives every boundStep.
@@ -34,7 +34,9 @@ const (
 	// boundGrows is the factor by which the bound grows every boundStep while the queue stays small.
 	boundGrows = 1.05
 	// boundStep is the time between two changes of a bound.
-	boundStep  = 5 * time.Second
+	boundStep = 5 * time.Second
+	// mostFalls is the number of times in a row that the bound may fall without making the queue small.
+	mostFalls  = 3
 	leastBound = 200e3 // in bits a second
 	// wholePacket is the size of a packet relative to its payload.
 	wholePacket = 1500. / 1400
@@ -80,6 +82,7 @@ type bounded struct {
 	before  delay     // the longest delay at the start of the bound
 	worked  bool      // whether the queue became small under the bound
 	changed time.Time // when the rates last changed
+	falls   int       // changes in a row that lowered the bound
 	heard   time.Time // when messages were last seen
 	flows   []boundFlow
 	until   time.Time // no bound until then
@@ -223,13 +226,17 @@ func (b *bounded) follow(use *pathUse, now time.Time, out *actions) {
 	if len(use.messages) > 0 {
 		b.heard = now
 	}
-	waits := slices.ContainsFunc(use.messages, func(s messenger) bool { return s.subflow == b.before.subflow })
-	b.worked = b.worked || waits && b.before.trip-b.before.subflow.habits.trip.Now(now) >= b.before.queue/2
+	b.worked = b.worked || slices.ContainsFunc(use.messages, func(s messenger) bool {
+		trip := &s.habits.trip
+		return s.subflow == b.before.subflow && trip.Measured(now) && b.before.trip-trip.Now(now) >= b.before.queue/2
+	})
+	change, disturbed := now.Sub(b.changed) >= boundStep, use.disturbed(now)
 	switch {
 	case now.Sub(b.heard) > boundOutlasts || len(use.bulk) == 0:
 		b.end(out)
 		return
-	case !b.worked && waits && now.Sub(b.since) >= boundWorksIn:
+	case !b.worked && len(use.messages) > 0 && now.Sub(b.since) >= boundWorksIn, change && disturbed && b.falls == mostFalls:
+		// The subflow that could show that the bound works may be gone. Other messages do not show it.
 		b.until = now.Add(doubled(unboundFor, b.times, unboundLongest))
 		b.times++
 		b.end(out)
@@ -238,9 +245,13 @@ func (b *bounded) follow(use *pathUse, now time.Time, out *actions) {
 		b.times = 0
 	}
 	b.keepTo(use.bulk, out)
-	change := now.Sub(b.changed) >= boundStep
 	if change {
 		b.changed = now
+		if disturbed {
+			b.falls++
+		} else {
+			b.falls = 0
+		}
 	}
 	for _, s := range use.bulk {
 		i := slices.IndexFunc(b.flows, func(f boundFlow) bool { return f.subflow == s })
@@ -248,7 +259,7 @@ func (b *bounded) follow(use *pathUse, now time.Time, out *actions) {
 		case i < 0:
 			b.flows = append(b.flows, boundFlow{subflow: s, ends: Ends{s.local, s.remote}})
 			b.set(len(b.flows)-1, boundTo*wholePacket*receive, out)
-		case change && use.disturbed(now):
+		case change && disturbed:
 			b.set(i, min(b.flows[i].rate, boundTo*wholePacket*receive), out)
 		case change:
 			b.set(i, boundGrows*b.flows[i].rate, out)
@@ -264,7 +275,7 @@ func (b *bounded) consider(use *pathUse, longest delay, now time.Time, out *acti
 	case b.waits.IsZero():
 		b.waits = now
 	case now.Sub(b.waits) >= boundsAfter:
-		b.waits, b.since, b.changed, b.heard, b.before, b.worked = time.Time{}, now, now, now, longest, false
+		b.waits, b.since, b.changed, b.heard, b.before, b.worked, b.falls = time.Time{}, now, now, now, longest, false, 0
 		for _, s := range use.bulk {
 			_, receive := s.habits.goodput.Rates(now)
 			b.flows = append(b.flows, boundFlow{subflow: s, ends: Ends{s.local, s.remote}})

@@ -10,17 +10,18 @@ import (
 	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
-// crossing plays a host with a bulk connection and one with messages, on the direct path and through bob, in virtual
+// crossing plays a host with a bulk connection and others with messages, on the direct path and through bob, in virtual
 // time. While bulk traffic has no bound on a path, the path has this queue.
 type crossing struct {
 	t        *testing.T
 	m        *path.Manager
 	start    time.Time
 	now      time.Time
-	subflows [2][]path.Ends // of the bulk connection, and of the other
+	subflows [3][]path.Ends // of the bulk connection, and of the others
 	counts   map[path.Ends]*path.Sample
 	bounds   map[path.Ends]float64
 	begun    int
+	lowest   float64 // bound so far; 0: there was none
 	queue    time.Duration
 	ecn      bool
 	others   bool // others cause the queue
@@ -54,11 +55,28 @@ func newBulk(t *testing.T) *crossing {
 	return c
 }
 
-// connect begins the bulk connection, 0, or the other, 1.
+// connect begins the bulk connection, 0, or another, 1 or 2.
 func (c *crossing) connect(i int, server string) {
-	first := path.Ends{Local: netip.AddrPortFrom(ip("me"), 5000+uint16(i)), Remote: netip.AddrPortFrom(ip(server), 80+uint16(i))}
+	first := path.Ends{Local: netip.AddrPortFrom(ip("me"), 5000+uint16(i)), Remote: netip.AddrPortFrom(ip(server), 80+uint16(min(i, 1)))}
 	c.subflows[i] = []path.Ends{first}
 	c.tell(path.ConnEstablished{Token: path.Token(i + 1), Local: first.Local, Remote: first.Remote})
+}
+
+// close ends a connection.
+func (c *crossing) close(i int) {
+	c.subflows[i] = nil
+	c.tell(path.ConnClosed{Token: path.Token(i + 1)})
+}
+
+// runUntilBound lets time pass until there are bounds.
+func (c *crossing) runUntilBound() {
+	c.t.Helper()
+	for range 200 {
+		if c.run(dt); len(c.bounds) > 0 {
+			return
+		}
+	}
+	c.t.Fatal("no bound")
 }
 
 func (c *crossing) tell(ev path.Event) {
@@ -79,6 +97,9 @@ func (c *crossing) tell(ev path.Event) {
 				c.begun++
 			}
 			c.bounds[a.Ends] = a.Rate
+			if c.lowest == 0 || a.Rate < c.lowest {
+				c.lowest = a.Rate
+			}
 		}
 	}
 	for _, ev := range follow {
@@ -269,5 +290,47 @@ func TestBulkThatWaitsElsewhereIsNotBounded(t *testing.T) {
 		if c.begun > 0 {
 			t.Errorf("%s: bounded %d times", name, c.begun)
 		}
+	}
+}
+
+// A bound also ends if the messages that would have shown its success end, or are no longer timed, and others go on to wait.
+func TestBoundThatNothingProvesEnds(t *testing.T) {
+	for name, happens := range map[string]func(*crossing){
+		"the first ends":  func(c *crossing) { c.runUntilBound(); c.close(1) },
+		"the second ends": func(c *crossing) { c.runUntilBound(); c.close(2) },
+		"no round trips":  func(c *crossing) { c.run(4 * time.Second); c.listens = true; c.runUntilBound() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCrossing(t)
+			c.connect(2, "web")
+			c.others = true
+			happens(c)
+			c.run(10 * time.Second)
+			if len(c.bounds) > 0 {
+				t.Errorf("still bounded: %v", c.bounds)
+			}
+		})
+	}
+}
+
+// A bound that worked outlasts the messages that showed it. It ends if others fill the queue later, and does not fall on and
+// on.
+func TestBoundEndsInQueueOfOthers(t *testing.T) {
+	c := newCrossing(t)
+	c.connect(2, "web")
+	c.run(20 * time.Second)
+	c.close(1)
+	c.run(time.Minute)
+	if len(c.bounds) == 0 || c.lowest < 0.8*crossingRate {
+		t.Fatalf("bounds %v, lowest %.0f bit/s", c.bounds, c.lowest)
+	}
+	c.others = true
+	c.run(30 * time.Second)
+	if len(c.bounds) > 0 {
+		t.Errorf("still bounded: %v", c.bounds)
+	}
+	c.run(10 * time.Minute)
+	if c.lowest < 0.5*crossingRate {
+		t.Errorf("bounded to %.0f bit/s", c.lowest)
 	}
 }

@@ -111,7 +111,7 @@ func (r recording) play(t *testing.T) (time.Duration, path.Departure) {
 			trip := time.Duration(r.trips[i]) * time.Millisecond
 			sample := path.Sample{
 				Token: 1, Local: local, Remote: web, BytesReceived: uint64(s.received), MinRTT: trip, RTT: trip,
-				ReceiverRTT: time.Duration(s.trip) * time.Millisecond, SegsIn: uint64(s.segments), DataSegsIn: uint64(s.segments),
+				ReceiverRTT: time.Duration(s.trip) * time.Millisecond, Timestamps: true, SegsIn: uint64(s.segments), DataSegsIn: uint64(s.segments),
 				OutOfOrder: uint64(s.late), Gap: s.gap > 0, DataEnd: uint64(s.dataEnd),
 				LastData: time.Duration(s.dry) * time.Millisecond, LastAnswer: time.Duration(s.dry) * time.Millisecond, LastSent: now.Sub(start),
 			}

@@ -174,18 +174,9 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	tr := t.tryouts
 	c := tr.challenge
 	m.detours.holds(t)
-	over := func(v TryoutVerdict, sum, goodput float64) {
-		tr.add(Tryout{Waypoint: c.waypoint, At: t.now, Goodput: goodput, Instead: c.instead, Sum: sum, Before: c.before, Verdict: v})
-		tr.challenge = nil
-		tr.gap = min(2*tr.gap, challengeGapMost)
-		if v == TryoutKept {
-			tr.gap = challengeGap
-		}
-		tr.due = t.now.Add(tr.gap)
-	}
 	i := slices.IndexFunc(t.subflows, func(s *subflow) bool { return s.up && !s.leaving && s.waypoint() == c.waypoint })
 	if t.fled.After(c.began) || t.exchanged.After(c.began) || tr.sum.flows != c.flows || t.now.Sub(c.began) >= challengeMost {
-		over(TryoutDisturbed, 0, 0)
+		tr.endChallenge(TryoutDisturbed, 0, 0, t.now)
 		return false
 	}
 	sum, measured := tr.sum.rate(total, t.now)
@@ -196,11 +187,11 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	rate, _ := t.steadyRate(s)
 	m.result(t, readySubflow{s, rate})
 	if sum >= tryoutGain*c.before {
-		over(TryoutKept, sum, rate)
+		tr.endChallenge(TryoutKept, sum, rate, t.now)
 		t.claim(s)
 		return false
 	}
-	over(TryoutLost, sum, rate)
+	tr.endChallenge(TryoutLost, sum, rate, t.now)
 	if c.invited {
 		m.detours.disappoints(c.waypoint, t.server, t.now)
 	}
@@ -212,6 +203,18 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 		t.yield(s, policy.Comparison{Waypoint: c.instead, Goodput: rate}, &Numbers{With: sum, Without: c.before})
 	}
 	return true
+}
+
+// endChallenge ends the challenge under way and records its result.
+func (tr *tryouts) endChallenge(v TryoutVerdict, sum, goodput float64, now time.Time) {
+	c := tr.challenge
+	tr.add(Tryout{Waypoint: c.waypoint, At: now, Goodput: goodput, Instead: c.instead, Sum: sum, Before: c.before, Verdict: v})
+	tr.challenge = nil
+	tr.gap = min(2*tr.gap, challengeGapMost)
+	if v == TryoutKept {
+		tr.gap = challengeGap
+	}
+	tr.due = now.Add(tr.gap)
 }
 
 // lost reports whether a recent tryout showed that the connection gets no more through a waypoint.

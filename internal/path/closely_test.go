@@ -1,6 +1,7 @@
 package path_test
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
@@ -14,7 +15,8 @@ type multitude struct {
 	m     *path.Manager
 	now   time.Time
 	conns []*member
-	lost  map[netip.AddrPort]bool // detours that were ended, by their local addresses
+	// Detours that were ended and that are backups, by their local addresses.
+	lost, backup map[netip.AddrPort]bool
 }
 
 // member is a connection of a multitude. Its subflows are the direct path and the detour.
@@ -22,7 +24,9 @@ type member struct {
 	token    path.Token
 	every    uint64 // bytes that each subflow receives in a round
 	subflows [2]path.Sample
-	dead     bool // nothing comes over the detour any more, since it was set
+	pause    time.Duration // if not 0, data comes only once in this time
+	dead     bool          // nothing comes over the detour any more, since it was set
+	failed   bool          // nothing comes over the direct path any more, and so nothing over the detour, which is a backup
 
 	sampled time.Time // last round that included it
 	since   time.Time // start of its present series of rounds
@@ -37,7 +41,8 @@ const (
 
 func newMultitude(t *testing.T) *multitude {
 	t.Helper()
-	w := &multitude{m: path.New(path.Config{Policy: policy.Detours{Subflows: 2}, ByWorth: true}), now: birth, lost: make(map[netip.AddrPort]bool)}
+	w := &multitude{m: path.New(path.Config{Policy: policy.Detours{Subflows: 2}, ByWorth: true}), now: birth}
+	w.lost, w.backup = make(map[netip.AddrPort]bool), make(map[netip.AddrPort]bool)
 	w.m.Handle(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}}, w.now)
 	w.m.Handle(path.DetourOffered{Detour: path.Detour{ID: "bob", Kind: path.InBand, Waypoint: "bob", Remote: netip.AddrPortFrom(ip("bob"), 0)}}, w.now)
 	return w
@@ -77,12 +82,20 @@ func (w *multitude) round() (sampled int) {
 	for _, x := range w.conns {
 		for i := range x.subflows {
 			s := &x.subflows[i]
-			if i == 1 && x.dead {
+			if i == 1 && x.dead || x.failed {
 				s.LastData += crowdRound
 				s.LastAnswer += crowdRound
-				s.Probes = int(s.LastData / time.Second)
+				if i == 1 && x.dead || i == 0 {
+					s.Probes = int(s.LastData / time.Second)
+				}
 				continue
 			}
+			if x.pause > 0 && w.now.Sub(birth)%x.pause != 0 {
+				s.LastData += crowdRound
+				s.LastAnswer += crowdRound
+				continue
+			}
+			s.LastData, s.LastAnswer = 0, 0
 			segments := x.every/1400 + 1
 			s.BytesReceived, s.SegsIn, s.DataSegsIn = s.BytesReceived+x.every, s.SegsIn+segments, s.DataSegsIn+segments
 			s.LastSent, s.DataEnd = time.Minute, s.DataEnd+x.every
@@ -113,8 +126,11 @@ func (w *multitude) round() (sampled int) {
 
 func (w *multitude) tell(ev path.Event) {
 	for _, a := range w.m.Handle(ev, w.now) {
-		if a, ok := a.(path.DestroySubflow); ok {
+		switch a := a.(type) {
+		case path.DestroySubflow:
 			w.lost[a.Local] = true
+		case path.SetBackup:
+			w.backup[a.Local] = a.Backup
 		}
 	}
 }
@@ -200,6 +216,63 @@ func TestTooManyMessages(t *testing.T) {
 	}
 }
 
+// Many connections that never show their kind of traffic, such as polling ones, do not take the slot of one with messages,
+// not even of a new one.
+func TestMessagesBesideManyUnknown(t *testing.T) {
+	w := newMultitude(t)
+	polling := w.connect(t, 4*crowdRoom, messagesEvery)
+	for _, x := range w.conns {
+		x.pause = 4 * time.Second
+	}
+	w.run(t, 5*time.Minute)
+	if is := w.traffic(polling); is != "short" {
+		t.Fatalf("the traffic of a polling connection counts as %q", is)
+	}
+	ssh := w.connect(t, 1, messagesEvery)
+	w.run(t, 5*time.Second)
+	if is := w.traffic(ssh); is != "messages" {
+		t.Errorf("the connection with messages counts as %q", is)
+	}
+	ssh.gap = 0
+	w.run(t, 5*time.Minute)
+	if ssh.gap > crowdRound {
+		t.Errorf("the connection with messages was not sampled for %v", ssh.gap)
+	}
+	for _, x := range w.conns {
+		if x.longest < 25*time.Second {
+			t.Fatalf("connection %d was measured for %v at most", x.token, x.longest)
+		}
+	}
+}
+
+// However the number of active connections changes, none of those that are not measured waits for much longer than others
+// until it is sampled.
+func TestRareSamplesAreEven(t *testing.T) {
+	w := newMultitude(t)
+	w.connect(t, 8*crowdRoom, bulkEvery)
+	random := rand.New(rand.NewPCG(30, 11))
+	w.run(t, 30*time.Second)
+	for _, x := range w.conns {
+		x.gap = 0
+	}
+	for range 2 * time.Minute / crowdRound {
+		for _, x := range w.conns[4*crowdRoom:] {
+			if random.IntN(40) == 0 {
+				x.pause = 30*time.Second - x.pause // so that it becomes inactive, or active again
+			}
+		}
+		w.round()
+	}
+	longest := time.Duration(0)
+	for _, x := range w.conns[:4*crowdRoom] {
+		longest = max(longest, x.gap)
+	}
+	// At most 760 of 800 connections have no slot, and 50 of them are in each round.
+	if most := 16 * crowdRound; longest > most {
+		t.Errorf("a connection was not sampled for %v, want at most %v", longest, most)
+	}
+}
+
 // Where not all connections are measured, a detour through which nothing comes is still found soon.
 func TestDeadDetourAmongTooMany(t *testing.T) {
 	w := newMultitude(t)
@@ -221,4 +294,83 @@ func TestDeadDetourAmongTooMany(t *testing.T) {
 	if len(dead) == 0 || len(w.lost) != len(dead) {
 		t.Errorf("%d detours died, %d were ended", len(dead), len(w.lost))
 	}
+}
+
+// A connection whose direct path fails while it is not measured goes on over the detour that stands by.
+func TestDeadDirectPathAmongTooMany(t *testing.T) {
+	w := newMultitude(t)
+	w.connect(t, 4*crowdRoom, messagesEvery)
+	w.run(t, time.Minute)
+	var failed []*member
+	for len(failed) == 0 && w.now.Sub(birth) < 5*time.Minute {
+		w.round()
+		for _, x := range w.conns {
+			// Its turn has just ended, so the next one is more than a minute away.
+			if w.now.Sub(x.sampled) == crowdRound && x.sampled.Sub(x.since) > 25*time.Second && w.backup[x.subflows[1].Local] {
+				x.failed = true
+				failed = append(failed, x)
+			}
+		}
+	}
+	w.run(t, 8*time.Second)
+	if len(failed) == 0 {
+		t.Error("no turn ended")
+	}
+	for _, x := range failed {
+		if w.backup[x.subflows[1].Local] {
+			t.Errorf("the detour of connection %d still stands by", x.token)
+		}
+	}
+}
+
+// A connection that loses its slot while it omits detours, or while a detour is about to give its place to another
+// waypoint, uses these detours again.
+func TestTryoutsEndWithoutASlot(t *testing.T) {
+	random := rand.New(rand.NewPCG(30, 12))
+	for i := range networks(6) {
+		behind, home := behindHome(random)
+		several, names := six(random)
+		for name, c := range map[string]struct {
+			ways   map[string]*way
+			names  []string
+			window *link
+		}{
+			"an omission": {behind, []string{"near", "loaded"}, home},
+			"a screening": {several, names, nil},
+		} {
+			f := offeredTo(t, i, c.ways, c.names...)
+			f.connect(50e3) // messages, which have the only slot
+			d := f.connect(0)
+			if c.window != nil {
+				d.waitsFor(c.window)
+			}
+			for d.standsBy() == nil && f.now.Sub(f.start) < 30*time.Second {
+				f.run(dt)
+			}
+			omitted := d.standsBy()
+			if omitted == nil {
+				t.Errorf("%d, %s: none began", i, name)
+				continue
+			}
+			for range f.m.Watched(f.now, 1) {
+			}
+			f.run(500 * time.Millisecond)
+			all := f.measured()
+			all.Complete = true
+			f.tell(all)
+			if d.standsBy() != nil || d.find(omitted.local) == nil {
+				t.Errorf("%d, %s: a detour does not carry again: %v", i, name, d.log)
+			}
+		}
+	}
+}
+
+// standsBy returns a detour that is a backup, or nil.
+func (d *transfer) standsBy() *lane {
+	for _, l := range d.lanes {
+		if l.waypoint != "" && l.backup {
+			return l
+		}
+	}
+	return nil
 }

@@ -29,6 +29,7 @@ type conn struct {
 	asks        bool // short of a detour, and a mapping would do
 	watched     bool // listed in closeSampling.watched
 	slotless    bool // watched without a slot, so not measured (closely.go)
+	hadSlot     bool // has had a slot (closely.go)
 	tried       bool // has taken a detour to measure it
 	kindSaid    bool // the operator set kind
 	lowered     bool // the operator lowered the number of its subflows (surplus.go)

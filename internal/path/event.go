@@ -239,8 +239,8 @@ type Sample struct {
 	// LastData is the time since payload last arrived, LastAnswer the time since an acknowledgement
 	// did. LastSent is the time since this host last sent payload.
 	LastData, LastAnswer, LastSent time.Duration
-	// ECN is set if both ends of the subflow use ECN.
-	ECN bool
+	// ECN is set if both ends of the subflow use ECN, Timestamps if they use TCP timestamps.
+	ECN, Timestamps bool
 	// DataEnd is the position in the connection's data at which the latest data of this subflow ends. It is compared
 	// with Progress.Received.
 	DataEnd uint64

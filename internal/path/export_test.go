@@ -88,11 +88,11 @@ func (m *Manager) Sharing(waypoint string, server netip.AddrPort) (measure.Share
 	return m.detours.sharings.of(waypoint, "", server), len(m.detours.sharings)
 }
 
-// LeastTrip returns the shortest round trip of a subflow with these samples.
+// LeastTrip returns the shortest round trip of a subflow with these samples, which are close ones.
 func LeastTrip(samples ...Sample) time.Duration {
 	var s senses
 	for i := range samples {
-		s.takeLeast(&samples[i])
+		s.take(&samples[i], time.Unix(1_800_000_000, 0).Add(time.Duration(i)*LongestInterval), 0, 0, true)
 	}
 	return s.minRTT
 }

@@ -38,10 +38,11 @@ type fluid struct {
 
 // way is a path.
 type way struct {
-	trip  time.Duration
-	links []*link
-	loss  float64 // share of packets, at random
-	near  bool    // the session with the waypoint waits on all links of its path, not only on those of the direct path
+	trip   time.Duration
+	joined time.Duration // round trip of the join, which met a queue of others; 0: trip
+	links  []*link
+	loss   float64 // share of packets, at random
+	near   bool    // the session with the waypoint waits on all links of its path, not only on those of the direct path
 }
 
 // link has a rate that its subflows share.
@@ -483,9 +484,9 @@ func (f *fluid) measured() (ev path.Measured) {
 	for _, d := range f.flows {
 		ev.Progress = append(ev.Progress, path.Progress{Token: d.token, Received: d.upTo})
 		for _, l := range d.lanes {
-			trip := f.ways[l.waypoint].trip
+			trip := cmp.Or(f.ways[l.waypoint].joined, f.ways[l.waypoint].trip)
 			ev.Samples = append(ev.Samples, path.Sample{
-				Token: d.token, Local: l.local, Remote: l.remote, BytesReceived: l.received, MinRTT: trip, RTT: trip, ReceiverRTT: l.receiverRTT,
+				Token: d.token, Local: l.local, Remote: l.remote, BytesReceived: l.received, MinRTT: trip, RTT: trip, ReceiverRTT: l.receiverRTT, Timestamps: true,
 				SegsIn: l.segments, DataSegsIn: l.segments, OutOfOrder: l.late, DataEnd: d.upTo, Gap: l.waiting > 0,
 				LastData: l.dataAge, LastAnswer: l.dataAge, LastSent: f.now.Sub(f.start),
 			})

@@ -11,6 +11,8 @@ import (
 //   - New subflows go through other waypoints, if there are any.
 //   - Connections with traffic leave a loaded waypoint for another, but not all at once, because the other would be
 //     loaded next. A random number decides for each of them, again and again while the waypoint is loaded.
+//   - When a load ends, connections return to the waypoint at a random time, which differs from host to host. Otherwise all
+//     would return at once, and load it again.
 //   - A waypoint whose capacity one member uses up is not loaded, but states what one more member would get.
 //     Connections that get about as much do not leave for it.
 //
@@ -33,27 +35,38 @@ const (
 	// staysMost.
 	staysAfter = 8 * time.Second
 	staysMost  = 10 * time.Minute
+	// returnsWithin is the longest time after the end of a load after which connections return to the waypoint.
+	returnsWithin = 4 * time.Second
 	// exchangedIn is the time within which the new detour must be established.
 	exchangedIn = 5 * time.Second
 )
 
 // load is what a waypoint states about its load. since and until are the start and the end of its load. gives is
 // the rate that one more member would get, in bits a second. If the waypoint is not loaded but used up by one member,
-// until is zero, and since is the time of the statement.
+// until is zero, and since is the time of the statement. over is set if the waypoint is no longer loaded, and until is the time
+// from which this host's connections return to it.
 type load struct {
 	since, until time.Time
 	gives        float64
+	over         bool
 }
 
 // loads holds the statements of waypoints that are loaded or used up by one member.
 type loads map[via]load
 
-// set records a statement. It reports whether it ended the waypoint's load.
-func (l loads) set(v via, until time.Time, gives float64, now time.Time) (over bool) {
+// set records a statement. It reports whether it ended the waypoint's load. Connections then return after returns.
+func (l loads) set(v via, until time.Time, gives float64, returns time.Duration, now time.Time) (over bool) {
 	before := l[v]
 	if !until.After(now) {
-		if delete(l, v); gives > 0 {
+		switch loaded := before.until.After(now); {
+		case loaded && !before.over:
+			l[v] = load{before.since, now.Add(returns), gives, true}
+		case loaded:
+			l[v] = load{before.since, before.until, gives, true}
+		case gives > 0:
 			l[v] = load{since: now, gives: gives}
+		default:
+			delete(l, v)
 		}
 		return !before.until.IsZero()
 	}
@@ -63,7 +76,7 @@ func (l loads) set(v via, until time.Time, gives float64, now time.Time) (over b
 	if !before.until.After(now) {
 		before.since = now
 	}
-	l[v] = load{before.since, until, gives}
+	l[v] = load{before.since, until, gives, false}
 	return false
 }
 
@@ -82,7 +95,11 @@ func (l load) leavesOneIn(now time.Time) uint64 {
 
 func (l loads) forget(now time.Time) {
 	for v, is := range l {
-		if !is.until.IsZero() && !is.until.After(now) {
+		switch {
+		case is.until.IsZero() || is.until.After(now):
+		case is.over && is.gives > 0: // it is used up by one member
+			l[v] = load{since: is.until, gives: is.gives}
+		default:
 			delete(l, v)
 		}
 	}
@@ -91,7 +108,8 @@ func (l loads) forget(now time.Time) {
 // waypointLoaded handles a waypoint's statement about its load. When the load ends, connections that are short of a
 // detour may use the waypoint.
 func (m *Manager) waypointLoaded(v via, until time.Time, gives float64, now time.Time) {
-	m.woken = m.detours.loads.set(v, until, gives, now) || m.woken
+	returns := time.Duration(m.views.draw(Token(now.Unix()), v.waypoint) % uint64(returnsWithin))
+	m.woken = m.detours.loads.set(v, until, gives, returns, now) || m.woken
 }
 
 // drawToLeave decides at random whether the connection leaves a loaded waypoint. It reports whether a detour is to be
@@ -108,7 +126,7 @@ func (m *Manager) drawToLeave(t turn) (leaves bool) {
 		if s.detour == nil || !t.ours(s) || s.setAside() || t.now.Sub(s.since) < staysLeast || t.now.Sub(s.moved) >= drawsEvery {
 			continue
 		}
-		if m.detours.loads.of(viaOf(s.detour), t.now).IsZero() || !m.hasUnloaded(t, s) {
+		if is := m.detours.loads[viaOf(s.detour)]; !is.until.After(t.now) || is.over || !m.hasUnloaded(t, s) {
 			continue
 		}
 		if m.views.drawAt(t.token, s.detour.Waypoint, t.now)%m.detours.loads[viaOf(s.detour)].leavesOneIn(t.now) == 0 {

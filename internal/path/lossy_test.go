@@ -1,6 +1,7 @@
 package path_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -50,6 +51,30 @@ func TestLossyDirectIsNotMissed(t *testing.T) {
 		f.run(10 * time.Second)
 		if share := f.rate(d, 30*time.Second) / sum; share < 0.97 {
 			t.Errorf("%d: %.3f of what the detours give: %v", i, share, d.log)
+		}
+	}
+}
+
+// A detour that loses packets is set aside in a download, also if its join met a queue. This host sends nothing that would
+// show the round trip without the queue.
+func TestLossyDetourThatJoinedInAQueue(t *testing.T) {
+	const trip = 40 * time.Millisecond
+	for _, loss := range []float64{0.03, 0.05} {
+		for _, joined := range []time.Duration{trip, trip * 7 / 2} {
+			t.Run(fmt.Sprint(loss, " ", joined), func(t *testing.T) {
+				random := rand.New(rand.NewPCG(18, 44))
+				for i := range networks(12) {
+					detour := wayOf(trip, randomLink(random, 50))
+					detour.joined, detour.loss = joined, loss
+					f := newFluid(t, i, map[string]*way{"": wayOf(30*time.Millisecond, randomLink(random, 10)), "bob": detour}, nil)
+					f.offer("bob")
+					d := f.connect(0)
+					f.run(time.Minute)
+					if why := f.why(d, "bob"); !strings.Contains(why, "of the packets") {
+						t.Errorf("%d: %s: %v", i, why, d.log)
+					}
+				}
+			})
 		}
 	}
 }

@@ -66,6 +66,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 	if ev.Complete {
 		m.lookForMissing(now)
 		m.lookForEnded(now)
+		m.tendSlotless(now)
 		m.start(now)
 	}
 }

@@ -418,6 +418,17 @@ func (o *omissions) end() {
 	o.trial = o.trial[:0]
 }
 
+// stop ends the omission under way without a result. The detours carry again.
+func (o *omissions) stop(t turn) {
+	if !o.trials() {
+		return
+	}
+	t.carryAgainWhere(func(s *subflow) bool { return s.addsNothing() && slices.Contains(o.trial, s) })
+	o.wait(t)
+	o.end()
+	o.carriers = t.carriers()
+}
+
 // wait makes the next omission wait for longer than the last one did.
 func (o *omissions) wait(t turn) {
 	o.due = t.now.Add(o.gap)

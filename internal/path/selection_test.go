@@ -370,7 +370,7 @@ func (s *selection) step() {
 			receiver = c.trip(w)
 		}
 		ev.Samples = append(ev.Samples, path.Sample{
-			Token: s.token, Local: c.local, Remote: c.remote, BytesReceived: 1400 * c.data, BytesAcked: c.acked, MinRTT: c.least, RTT: c.rtt, ReceiverRTT: receiver,
+			Token: s.token, Local: c.local, Remote: c.remote, BytesReceived: 1400 * c.data, BytesAcked: c.acked, MinRTT: c.least, RTT: c.rtt, ReceiverRTT: receiver, Timestamps: true,
 			DataSegsOut: c.out, Retransmitted: c.again, Needless: c.needless, Limited: c.full,
 			SegsIn: c.segments, DataSegsIn: c.data, OutOfOrder: c.late, DataEnd: s.upTo, Backoff: c.backoff, Probes: c.unanswered,
 			LastData: s.now.Sub(c.lastData), LastAnswer: s.now.Sub(c.lastAnswer), LastSent: s.now.Sub(c.lastSent),

@@ -77,6 +77,10 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 	in, late := sm.DataSegsIn-s.dataSegments, sm.OutOfOrder-s.outOfOrder
 	out, again := uint64(sm.DataSegsOut-s.dataSegmentsOut), uint64(sm.Retransmitted-s.retransmitted)
 	h.trip.Take(now, s.minRTT, sm.RTT, acked > 0)
+	if sm.Timestamps && in > 0 {
+		h.trip.TakeReceived(now, sm.ReceiverRTT)
+		s.minRTT = h.trip.Base()
+	}
 	h.step = step{
 		elapsed: now.Sub(s.at), received: received, acked: acked, lossy: late > 0 || again > 0, limited: acked > 0 && sm.Limited, gap: sm.Gap,
 		trip: max(h.trip.Now(now), min(sm.ReceiverRTT, longestTrip)), asked: sm.LastSent, heard: sm.LastData,

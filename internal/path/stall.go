@@ -107,6 +107,19 @@ func (t turn) callUp() {
 	}
 }
 
+// callUpSlotless lets the subflows that were set aside carry again if nothing gets through over those that carry. It is for a
+// connection that is not measured now (closely.go), so only timers and probes count. A single retransmission proves nothing:
+// it would be long until a subflow that loses packets is set aside again.
+func (t turn) callUpSlotless() {
+	carriers := t.carriers()
+	seemsToWork := func(s *subflow) bool {
+		return s.backoff < stuckBackoff && (!s.suspected() || !s.unansweredFor(demoteUnanswered))
+	}
+	if len(carriers) > 0 && !slices.ContainsFunc(carriers, seemsToWork) {
+		t.carryAgainWhere(func(s *subflow) bool { return s.setAside() && !s.isSpent() && t.ours(s) })
+	}
+}
+
 // isStalled reports whether the connection was called up a moment ago, and it does not show yet whether it really
 // stalled.
 func (t turn) isStalled() bool {

@@ -59,7 +59,7 @@ func TestSilencesAge(t *testing.T) {
 	x, now := make(silences), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	who := suspended{waypoint: "bob", kind: WireGuard}
 	add := func(n byte) bool {
-		return x.add(who, netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, n, 1}), 80), false, now)
+		return x.add(who, netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, n, 0, 1}), 80), false, now)
 	}
 	for n := range byte(6) {
 		if n%2 == 0 {

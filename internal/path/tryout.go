@@ -166,8 +166,26 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 }
 
 // isTrying reports whether the connection tries out a waypoint or omits a detour, or is about to.
-func (t turn) isTrying() bool {
-	return t.tryouts != nil && (!t.tryouts.over && t.tryouts.screened > 0 || t.tryouts.challenge != nil || t.tryouts.omissions.trials()) || t.has((*subflow).yields)
+func (c *conn) isTrying() bool {
+	return c.tryouts != nil && (!c.tryouts.over && c.tryouts.screened > 0 || c.tryouts.challenge != nil || c.tryouts.omissions.trials()) || c.has((*subflow).yields)
+}
+
+// stopTrying ends the omission and the challenge of a connection that is not measured any more (closely.go). Detours that
+// are omitted, or are about to give their places, carry again.
+func (t turn) stopTrying() {
+	if t.tryouts == nil {
+		return
+	}
+	for _, s := range t.subflows {
+		if s.yields() && !s.leaving {
+			t.takePlanned(s)
+			t.carryAgain(s)
+		}
+	}
+	if t.tryouts.challenge != nil {
+		t.tryouts.endChallenge(TryoutDisturbed, 0, 0, t.now)
+	}
+	t.tryouts.omissions.stop(t)
 }
 
 // yields reports whether the subflow gives its place to a waypoint that is tried out.

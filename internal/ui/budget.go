@@ -34,6 +34,6 @@ func (p *printer) exploring(e api.Exploring) {
 // sampling writes how many connections are measured, if not all are.
 func (p *printer) sampling(s *api.Sampling) {
 	if s != nil {
-		p.linef("Measuring %d of %d active connections, to save processor time; bulk connections take turns", s.Measured, s.Active)
+		p.linef("Measuring %d of %d active connections, to save processor time; those with messages come first, the others take turns", s.Measured, s.Active)
 	}
 }

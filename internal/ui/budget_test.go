@@ -34,7 +34,7 @@ func TestBudgets(t *testing.T) {
 
 func TestSamplingIsShown(t *testing.T) {
 	for want, s := range map[string]*api.Sampling{
-		"Measuring 80 of 900 active connections, to save processor time; bulk connections take turns\n": {Active: 900, Measured: 80},
+		"Measuring 80 of 900 active connections, to save processor time; those with messages come first, the others take turns\n": {Active: 900, Measured: 80},
 		"": nil,
 	} {
 		var b strings.Builder

@@ -111,19 +111,23 @@ func meanRate(run report.Run, from, to int) float64 {
 }
 
 const (
-	// averaged is the number of seconds over which goodput is averaged, because a single second may have less.
-	averaged = 3
-	// steadyFor is the number of seconds in which every such average must reach the level.
+	// steadyFor is the number of seconds over which the average goodput must reach the level.
 	steadyFor = 10
+	// sustained is the number of seconds over which the average may not be much less.
+	sustained = 3
+	// muchLess is the part of the goodput that it may not be less than. TCP's goodput over three seconds varies by a tenth even if
+	// nothing changes.
+	muchLess = 0.85
 )
 
 // reaches returns the first second, at or after from, from which the goodput stays at level. The goodput of this second must
-// be at least level, and so must the mean of every three seconds in the ten that begin there, or until the end. If there is no
-// such second, reaches returns the number of seconds. The means alone are not enough: data that waited for a lost packet
-// arrives in one second, and raises the means that begin before it.
+// be at least level, and so must the mean of the three seconds and that of the ten seconds that begin there, or until the end.
+// No three of these seconds in a row may have much less. If there is no such second, reaches returns the number of seconds. One
+// mean alone is not enough: data that waited for a lost packet arrives in one second, and makes the mean high.
 func reaches(rates []float64, from int, level float64) int {
-	for i := from; i+averaged <= len(rates); i++ {
-		if rates[i] >= level && stays(rates[i:min(i+steadyFor, len(rates))], level) {
+	for i := from; i+sustained <= len(rates); i++ {
+		next := rates[i:min(i+steadyFor, len(rates))]
+		if rates[i] >= level && min(stats.Mean(next[:sustained]), stats.Mean(next)) >= level && stays(next, muchLess*level) {
 			return i
 		}
 	}
@@ -132,8 +136,8 @@ func reaches(rates []float64, from int, level float64) int {
 
 // stays reports whether the mean of every three seconds in a row is at least level.
 func stays(rates []float64, level float64) bool {
-	for i := 0; i+averaged <= len(rates); i++ {
-		if stats.Mean(rates[i:i+averaged]) < level {
+	for i := 0; i+sustained <= len(rates); i++ {
+		if stats.Mean(rates[i:i+sustained]) < level {
 			return false
 		}
 	}

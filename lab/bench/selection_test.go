@@ -300,6 +300,9 @@ func TestReaches(t *testing.T) {
 		{"only the last seconds count", []float64{9, 9, 9, 1, 9, 9, 9}, 3, 9, 4},
 		{"too late for a mean", []float64{1, 1, 1, 9, 9}, 0, 9, 5},
 		{"never", []float64{1, 1, 1, 1}, 0, 9, 4},
+		{"three seconds have little less", []float64{10, 10, 10, 8, 8, 8, 10, 10, 10, 10}, 0, 9, 0},
+		{"three seconds have much less", []float64{20, 20, 20, 7, 7, 7, 10, 10, 10, 10}, 0, 9, 6},
+		{"more later makes up for nothing", []float64{9, 1, 1, 20, 20, 20, 20}, 0, 9, 3},
 	} {
 		if got := reaches(test.rates, test.from, test.level); got != test.want {
 			t.Errorf("%s: second %d, want %d", test.what, got, test.want)
@@ -369,6 +372,11 @@ func TestCrowding(t *testing.T) {
 		if got := plan.crowding(test.run); math.Abs(got-test.want) > 1e-9 {
 			t.Errorf("%s: %v, want %v", test.what, got, test.want)
 		}
+	}
+	plan.window = 5 * time.Second
+	stampede := sharedRun{users: slices.Concat(slices.Repeat([][]float64{{2, 16}}, 36), slices.Repeat([][]float64{{10, 8}}, 5))}
+	if got := plan.mostCrowded([]sharedRun{during([]float64{2, 16}, []float64{2, 16}), stampede}); math.Abs(got-5) > 1e-9 {
+		t.Errorf("in the most crowded seconds: %v, want 5", got)
 	}
 }
 

@@ -199,7 +199,7 @@ func sampleOf(s *mptcp.Subflow) path.Sample {
 		MinRTT: m.MinRTT, RTT: m.RTT, ReceiverRTT: m.ReceiverRTT,
 		DataSegsOut: m.DataSegsOut, Retransmitted: m.TotalRetrans, Needless: m.NeedlessSent, Limited: m.NotSent > 0 || m.Unacked >= m.SndCwnd,
 		SegsIn: uint64(m.SegsIn), DataSegsIn: uint64(m.DataSegsIn), OutOfOrder: uint64(m.OutOfOrder), Gap: m.Gap,
-		LastData: m.LastDataRecv, LastAnswer: m.LastAckRecv, LastSent: m.LastDataSent, DataEnd: m.DataEnd, ECN: m.ECN,
+		LastData: m.LastDataRecv, LastAnswer: m.LastAckRecv, LastSent: m.LastDataSent, DataEnd: m.DataEnd, ECN: m.ECN, Timestamps: m.Timestamps,
 	}
 }
 

@@ -21,7 +21,8 @@ func (k *manyKernel) ChecksumErrors() (uint64, error) { return 7, nil }
 func (k *manyKernel) Subflows(yield func(*mptcp.Subflow) bool) error {
 	for i := range k.subflows {
 		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), uint16(i))
-		if !yield(&mptcp.Subflow{Token: uint32(i), Local: at, ServerSide: i%10 == 9}) {
+		metrics := mptcp.Metrics{ReceiverRTT: time.Second, Timestamps: i%2 == 0}
+		if !yield(&mptcp.Subflow{Token: uint32(i), Local: at, ServerSide: i%10 == 9, Metrics: metrics}) {
 			break
 		}
 	}
@@ -43,6 +44,9 @@ func TestSampleInParts(t *testing.T) {
 				}
 				if sm.Token != path.Token(seen) {
 					t.Fatalf("%d subflows: %d comes after %d", subflows, sm.Token, seen)
+				}
+				if sm.ReceiverRTT != time.Second || sm.Timestamps != (seen%2 == 0) {
+					t.Fatalf("%d subflows: %+v", subflows, sm)
 				}
 				seen++
 			}

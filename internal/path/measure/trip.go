@@ -8,6 +8,9 @@ type Trip struct {
 	latest time.Duration // with the queue
 	until  time.Time     // when latest no longer counts
 	probed time.Duration // of the latest probe; zero: none was answered
+
+	received time.Duration // longest that data showed since the time since; zero: none
+	since    time.Time
 }
 
 const (
@@ -19,6 +22,8 @@ const (
 	// probeError is the most by which a probe's round trip may be wrong. The kernel counts in ticks of up to 4 ms, and the
 	// caller knows the moments of the probe and of the samples only to some milliseconds.
 	probeError = 10 * time.Millisecond
+	// receivedFor is the time for which received data must show a round trip.
+	receivedFor = time.Second
 )
 
 // Take adds one sample: TCP's shortest and smoothed round trips. fresh is set if data of this host was acknowledged
@@ -41,6 +46,21 @@ func (t *Trip) TakeProbe(now time.Time, took time.Duration) {
 	t.latest, t.until = took, now.Add(probeTrusted)
 	if took <= t.least+probeError {
 		t.latest = t.least
+	}
+}
+
+// TakeReceived adds one sample of a subflow on which data arrived: the round trip that TCP measures as a receiver, with
+// timestamps. The subflow may have joined while there was a queue, and a host that only receives has no other measure. The
+// longest round trip of a second counts. Single ones may be too short: TCP also takes the time in which a receive window
+// fills, and the acknowledgement that opened the window may have left on another subflow.
+func (t *Trip) TakeReceived(now time.Time, took time.Duration) {
+	if t.received == 0 {
+		t.since = now
+	}
+	t.received = max(t.received, took)
+	if now.Sub(t.since) >= receivedFor {
+		t.lower(t.received)
+		t.received = 0
 	}
 }
 

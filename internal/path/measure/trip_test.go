@@ -19,6 +19,9 @@ func TestTrip(t *testing.T) {
 	probe := func(took time.Duration) func(*measure.Trip, time.Time) {
 		return func(trip *measure.Trip, now time.Time) { trip.TakeProbe(now, took) }
 	}
+	arrives := func(took time.Duration) func(*measure.Trip, time.Time) {
+		return func(trip *measure.Trip, now time.Time) { trip.TakeReceived(now, took) }
+	}
 	for name, c := range map[string]struct {
 		takes     []func(*measure.Trip, time.Time) // a second apart
 		later     time.Duration                    // after the last
@@ -37,6 +40,10 @@ func TestTrip(t *testing.T) {
 		"the queue has drained":        {[]func(*measure.Trip, time.Time){data(40*ms, 340*ms), probe(41 * ms)}, 0, 40 * ms, 40 * ms},
 		"one probe below the base":     {[]func(*measure.Trip, time.Time){idle(300*ms, 300*ms), probe(40 * ms)}, 0, 300 * ms, 300 * ms},
 		"two of them":                  {[]func(*measure.Trip, time.Time){idle(300*ms, 300*ms), probe(40 * ms), probe(44 * ms)}, 0, 54 * ms, 54 * ms},
+		"one arrival below the base":   {[]func(*measure.Trip, time.Time){idle(300*ms, 300*ms), arrives(40 * ms)}, 0, 300 * ms, 300 * ms},
+		"a second of arrivals":         {[]func(*measure.Trip, time.Time){idle(300*ms, 300*ms), arrives(45 * ms), arrives(44 * ms)}, 0, 45 * ms, 45 * ms},
+		"a coincidence among arrivals": {[]func(*measure.Trip, time.Time){idle(40*ms, 40*ms), arrives(44 * ms), arrives(2 * ms), arrives(1 * ms), arrives(50 * ms)}, 0, 40 * ms, 40 * ms},
+		"pauses between arrivals":      {[]func(*measure.Trip, time.Time){idle(40*ms, 40*ms), arrives(700 * ms), arrives(700 * ms)}, 0, 40 * ms, 40 * ms},
 		"a coincidence among probes":   {[]func(*measure.Trip, time.Time){idle(40*ms, 40*ms), probe(42 * ms), probe(2 * ms), probe(41 * ms)}, 0, 40 * ms, 40 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
