@@ -49,7 +49,7 @@ func (x silences) add(who suspended, server netip.AddrPort, worked bool, now tim
 		e = silence{first: now}
 	}
 	e.last, e.worked = now, e.worked || worked
-	network := networkOf(server.Addr()) // else one organisation could have a waypoint suspended
+	network := networkOf(server.Addr()) // wide, so that one organisation cannot have a waypoint suspended
 	for i := range e.networks {
 		if !e.networks[i].IsValid() {
 			e.networks[i] = network

@@ -35,7 +35,7 @@ const (
 	// staysMost.
 	staysAfter = 8 * time.Second
 	staysMost  = 10 * time.Minute
-	// returnsWithin is the longest time after the end of a load after which connections return to the waypoint.
+	// returnsWithin bounds the time after the end of a load at which connections return to the waypoint.
 	returnsWithin = 4 * time.Second
 	// exchangedIn is the time within which the new detour must be established.
 	exchangedIn = 5 * time.Second

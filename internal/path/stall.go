@@ -108,8 +108,8 @@ func (t turn) callUp() {
 }
 
 // callUpSlotless lets the subflows that were set aside carry again if nothing gets through over those that carry. It is for a
-// connection that is not measured now (closely.go), so only timers and probes count. A single retransmission proves nothing:
-// it would be long until a subflow that loses packets is set aside again.
+// connection without a slot (closely.go), which is not measured, so only timers and probes count. A single retransmission
+// proves nothing, and it would take long to set a lossy subflow aside again.
 func (t turn) callUpSlotless() {
 	carriers := t.carriers()
 	seemsToWork := func(s *subflow) bool {
