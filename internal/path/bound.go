@@ -160,7 +160,7 @@ func (m *Manager) addTo(u *pathUse, t turn, s *subflow) {
 			return
 		}
 		x := messenger{subflow: s}
-		if r, _ := m.detours.history.of(s.waypoint(), t.server); within(r.at, t.now, trustsFor) {
+		if r, _ := m.detours.history.of(s.waypoint(), t.server); r.hasTrip(t.now) {
 			x.known = r.trip
 		}
 		u.messages = append(u.messages, x)

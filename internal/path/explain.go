@@ -204,7 +204,7 @@ func (k *detours) candidate(u *policy.Usable, server netip.AddrPort, taken bool,
 // directOutlook returns what a new connection may expect of the direct path.
 func (k *detours) directOutlook(server netip.AddrPort, now time.Time) Outlook {
 	x := Outlook{Known: k.known("", server)}
-	if r, _ := k.history.of("", server); r.trip > 0 && within(r.at, now, trustsFor) {
+	if r, _ := k.history.of("", server); r.hasTrip(now) {
 		x.Wait, x.Measured = waits(r.trip, r.lost()), true
 	}
 	x.Expected, x.ExpectedKnown = k.expectedGoodput("", server, now)

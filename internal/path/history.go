@@ -118,6 +118,9 @@ func (r *record) surelyLost() float64 {
 	return max(0, r.lost()-math.Sqrt(r.loss/float64(min(r.packets, lossLasts))))
 }
 
+// hasTrip reports whether a round trip is known that still decides something.
+func (r *record) hasTrip(now time.Time) bool { return r.trip > 0 && within(r.at, now, trustsFor) }
+
 // lossWeight returns the weight of a loss that was measured over this number of packets. It is small for few packets, because
 // a single loss among them is no certain measurement.
 func (r *record) lossWeight(packets uint64) float64 {

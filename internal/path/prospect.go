@@ -35,7 +35,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p policy.Prospect) {
 		}
 	}
 	switch session, ok := k.sessions.worth[viaOf(&o.Detour)]; {
-	case known && r.trip > 0 && within(r.at, t.now, trustsFor):
+	case r.hasTrip(t.now):
 		p.Wait, p.Measured = waits(r.trip, r.lost()), true
 	case ok: // the waypoint's path to the server is assumed to be as long as the direct path
 		direct, _ := k.history.of("", t.server)

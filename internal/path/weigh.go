@@ -255,12 +255,9 @@ func (m *Manager) expectsMessages(t turn) bool {
 // wasQuicker reports whether messages to the network of servers lately took much less time over a detour than over the direct
 // path.
 func (m *Manager) wasQuicker(t turn, d *Detour) bool {
-	r, known := m.detours.history.of(d.Waypoint, t.server)
-	direct, knownDirect := m.detours.history.of("", t.server)
-	if !known || !knownDirect || r.trip == 0 || !within(r.at, t.now, trustsFor) || !within(direct.at, t.now, trustsFor) {
-		return false
-	}
-	return isQuicker(waits(r.trip, lossCounts*r.lost()), waits(direct.trip, lossCounts*direct.surelyLost()))
+	r, _ := m.detours.history.of(d.Waypoint, t.server)
+	direct, _ := m.detours.history.of("", t.server)
+	return r.hasTrip(t.now) && direct.hasTrip(t.now) && isQuicker(waits(r.trip, lossCounts*r.lost()), waits(direct.trip, lossCounts*direct.surelyLost()))
 }
 
 // carryAgain ends that a subflow is set aside.

@@ -10,7 +10,7 @@ import (
 
 func notOfferedWords(k Kind) string { return fmt.Sprintf("%v is not offered", k) }
 
-// Reason tells why a detour was chosen over others. Text is made from it only for display.
+// Reason is why a policy chose a detour. Words returns it as text, which is needed only for display.
 type Reason struct {
 	Explored bool      // it was not measured, and it was taken to measure it
 	Silent   bool      // nothing arrived through it lately, and it was taken because there was no other
@@ -24,21 +24,8 @@ type Reason struct {
 	wanted   bool              // the operator wants its waypoint to be taken before others
 	fresh    bool              // the connection had no subflow through its waypoint
 	failing  string            // another waypoint, passed over because its detours failed; empty: none
-	faster   *comparison       // against the next best waypoint, by wait; nil: none
-	gives    *gain             // against the next best waypoint, by goodput; nil: none
-}
-
-// gain is a reason for a detour: bulk traffic gets more through its waypoint than through another, in bits a second.
-type gain struct {
-	goodput, otherGoodput float64
-	other                 string
-}
-
-// comparison is a reason for a detour: messages wait less through its waypoint than through another.
-type comparison struct {
-	wait, otherWait time.Duration
-	other           string
-	measured        bool // otherwise guessed from the round trips of sessions
+	faster   *Comparison       // with the next best waypoint, by wait; nil: none
+	gives    *Comparison       // with the next best waypoint, by goodput; nil: none
 }
 
 // Equals reports whether two reasons have the same text.
@@ -52,7 +39,7 @@ func (w *Reason) Equals(v *Reason) bool {
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// standing tells why a kind of detour of a waypoint was not chosen.
+// standing is a kind of detour of the chosen waypoint that was not chosen, and why: notOffered, inUse or resting.
 type standing struct {
 	kind Kind
 	is   uint8
@@ -97,40 +84,39 @@ func (r *round) reason(best *Usable) (why Reason) {
 }
 
 // faster compares best with the next waypoint by wait, if messages wait clearly longer there.
-func (r *round) faster(best *Usable) (c *comparison) {
+func (r *round) faster(best *Usable) (c *Comparison) {
 	if best.Wait == 0 {
 		return nil
 	}
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.waitClass() < u.waitClass() && (c == nil || u.Wait < c.otherWait) {
-			c = &comparison{best.Wait, u.Wait, u.Waypoint, best.Measured && u.Measured}
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.waitClass() < u.waitClass() && (c == nil || u.Wait < c.OtherWait) {
+			c = &Comparison{Waypoint: u.Waypoint, Wait: best.Wait, OtherWait: u.Wait, Measured: best.Measured && u.Measured}
 		}
 	}
 	return c
 }
 
 // gives compares best with the next waypoint by goodput, if bulk traffic gets clearly less there.
-func (r *round) gives(best *Usable) (g *gain) {
+func (r *round) gives(best *Usable) (c *Comparison) {
 	if !best.Gave {
 		return nil
 	}
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && u.Goodput > 0 && u.goodputClass() < best.goodputClass() && (g == nil || u.Goodput > g.otherGoodput) {
-			g = &gain{best.Goodput, u.Goodput, u.Waypoint}
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Gave && u.Goodput > 0 && u.goodputClass() < best.goodputClass() && (c == nil || u.Goodput > c.OtherGoodput) {
+			c = &Comparison{Waypoint: u.Waypoint, Goodput: best.Goodput, OtherGoodput: u.Goodput}
 		}
 	}
-	return g
+	return c
 }
 
 // Compared returns the comparisons with other waypoints that decided.
 func (w *Reason) Compared() (list []Comparison) {
-	if g := w.gives; g != nil {
-		list = append(list, Comparison{Waypoint: g.other, Goodput: g.goodput, OtherGoodput: g.otherGoodput})
-	}
-	if f := w.faster; f != nil {
-		list = append(list, Comparison{Waypoint: f.other, Wait: f.wait, OtherWait: f.otherWait, Measured: f.measured})
+	for _, c := range []*Comparison{w.gives, w.faster} {
+		if c != nil {
+			list = append(list, *c)
+		}
 	}
 	return list
 }
@@ -202,14 +188,14 @@ func (w *Reason) Words(d *Detour) string {
 		parts = append(parts, fmt.Sprintf("detours of %s to this server failed lately", w.failing))
 	}
 	if g := w.gives; g != nil {
-		parts = append(parts, fmt.Sprintf("bulk traffic got %s through %s, %s through %s", words.Mbit(g.goodput), d.Waypoint, words.Mbit(g.otherGoodput), g.other))
+		parts = append(parts, fmt.Sprintf("bulk traffic got %s through %s, %s through %s", words.Mbit(g.Goodput), d.Waypoint, words.Mbit(g.OtherGoodput), g.Waypoint))
 	}
 	if c := w.faster; c != nil {
 		how := "expected"
-		if c.measured {
+		if c.Measured {
 			how = "measured"
 		}
-		parts = append(parts, fmt.Sprintf("messages through %s take %v, through %s %v (%s)", d.Waypoint, words.MS(c.wait), c.other, words.MS(c.otherWait), how))
+		parts = append(parts, fmt.Sprintf("messages through %s take %v, through %s %v (%s)", d.Waypoint, words.MS(c.Wait), c.Waypoint, words.MS(c.OtherWait), how))
 	}
 	if w.Silent {
 		parts = append(parts, "nothing arrived through it lately, but there is no other")
@@ -230,9 +216,9 @@ func (w *Reason) Change(d *Detour) string {
 	case w.Explored:
 		return "once measured, it is compared with the others"
 	case w.gives != nil:
-		return fmt.Sprintf("at less than %s, %s comes first", words.Mbit(w.gives.otherGoodput), w.gives.other)
+		return fmt.Sprintf("at less than %s, %s comes first", words.Mbit(w.gives.OtherGoodput), w.gives.Waypoint)
 	case w.faster != nil:
-		return fmt.Sprintf("at more than %v, %s comes first", words.MS(w.faster.otherWait), w.faster.other)
+		return fmt.Sprintf("at more than %v, %s comes first", words.MS(w.faster.OtherWait), w.faster.Waypoint)
 	case !w.Shunned.IsZero():
 		return "any other detour comes first"
 	case w.failing != "":

@@ -31,7 +31,7 @@ const (
 type Traffic struct {
 	Now, Since time.Time // Since: when the connection began
 	Bytes      uint64    // in both directions
-	// Slow is when the connection began to move data more slowly than Start.Below of its path.Rule. Zero: it does not.
+	// Slow is the time since which the connection moves less than Start.Below of its path.Rule. It is zero if it moves more.
 	Slow time.Time
 	// Far counts the consecutive samples in which its round trip exceeded Start.AboveRTT of its path.Rule.
 	Far int
