@@ -113,7 +113,7 @@ type Candidate struct {
 	// 0 if the detour adds nothing to the direct path, and absent if unknown.
 	Expected *float64 `json:"expected_bps,omitempty"`
 	Why      string   `json:"why"`
-	// Change says what would change that. It is absent if only time does.
+	// Change tells in words what would change the choice. It is absent if only time changes it.
 	Change string `json:"change,omitempty"`
 	// Reason is the reason in a form for programs.
 	Reason Reason `json:"reason"`
@@ -142,8 +142,8 @@ type Reason struct {
 	With    float64 `json:"with_bps,omitempty"`
 	Without float64 `json:"without_bps,omitempty"`
 	Limit   float64 `json:"limit_bps,omitempty"`
-	// Missed is what the other paths could have carried while they waited for this one, Held what had arrived on them and
-	// waited for it, and Carried what it carried, in bytes.
+	// Missed counts the bytes that the other paths could have carried while they waited for this one. Held counts the bytes
+	// that had arrived on them and waited. Carried counts those that this path carried.
 	Missed  uint64 `json:"missed_bytes,omitempty"`
 	Held    uint64 `json:"held_bytes,omitempty"`
 	Carried uint64 `json:"carried_bytes,omitempty"`

@@ -79,8 +79,8 @@ var causeCodes = [...]string{
 // Code returns a stable word for the cause, for programs. It is empty for CauseNone.
 func (c Cause) Code() string { return causeCodes[c] }
 
-// SubflowReason tells why a subflow is used as it is, or why its path was left: the cause, and what was compared. The
-// zero value means that nothing was decided.
+// SubflowReason is the reason for the present use of a subflow, or for leaving its path. The zero value means that nothing
+// was decided.
 type SubflowReason struct {
 	Cause Cause
 	// chosen is set for CauseChosen.
@@ -106,7 +106,7 @@ type Numbers struct {
 	Unanswered int
 	// Limit is the highest rate that the subflow may have, in bits a second.
 	Limit float64
-	// Err is what ended the subflow, or the harm that was seen. Nil: an orderly end.
+	// Err is the error that ended the subflow, or the harm that it did. It is nil after an orderly end.
 	Err error
 }
 

@@ -26,7 +26,7 @@ type Arrivals struct {
 	cached  frequentLoss
 }
 
-// frequentLoss is what arrivals.frequentLoss returned since the last sample. Computing it takes some time.
+// frequentLoss keeps a result of arrivals.frequentLoss until the next sample, because computing it takes long.
 type frequentLoss struct {
 	second int64
 	trip   time.Duration
