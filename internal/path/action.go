@@ -35,9 +35,9 @@ type CreateSubflow struct {
 type DestroySubflow struct {
 	Token         Token
 	Local, Remote netip.AddrPort
-	// Orphan is set if the subflow's local address is gone and may come back. The caller then keeps the subflow if one
-	// end of the connection is closed, because Linux opens no other subflow for such a connection.
-	Orphan bool
+	// IfOpen is set if the path may work again. The caller then keeps the subflow if one end of the connection is closed,
+	// because Linux opens no other subflow for such a connection.
+	IfOpen bool
 }
 
 // RemoveAddr ends the subflows with this address id and sends REMOVE_ADDR to the peer, which works
@@ -66,6 +66,13 @@ type RequestDetours struct{ Server netip.AddrPort }
 type Measure struct {
 	Token         Token
 	Local, Remote netip.AddrPort
+}
+
+// Watch requests close samples of one connection at once, before the next round (Manager.Watched). The answer is Measured
+// with Progress, unless the connection has ended.
+type Watch struct {
+	Token    Token
+	Subflows []Ends
 }
 
 // LookUp asks whether a connection still exists. The answer is ConnClosed if it does not.
@@ -104,6 +111,7 @@ func (RemoveAddr) action()     {}
 func (SetBackup) action()      {}
 func (RequestDetours) action() {}
 func (Measure) action()        {}
+func (Watch) action()          {}
 func (LookUp) action()         {}
 func (Probe) action()          {}
 func (Blame) action()          {}

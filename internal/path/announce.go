@@ -73,7 +73,7 @@ type announcement struct {
 // drop ends the subflows at an address that is gone, and begins to withdraw it.
 func (x *announcement) drop(token Token, out *actions) {
 	for _, s := range x.subflows {
-		out.do(DestroySubflow{Token: token, Local: s.Local, Remote: s.Remote, Orphan: true})
+		out.do(DestroySubflow{Token: token, Local: s.Local, Remote: s.Remote, IfOpen: true})
 	}
 	*x = announcement{addr: x.addr, withdrawn: true}
 }

@@ -140,7 +140,7 @@ func TestWithdrawn(t *testing.T) {
 	s.tell(ends)
 	s.tell(without)
 	removal := path.RemoveAddr{Token: 1, LocalID: 1, Local: netip.AddrPortFrom(ip("me"), 0)}
-	end := path.DestroySubflow{Token: 1, Local: ends.Local, Remote: ends.Remote, Orphan: true}
+	end := path.DestroySubflow{Token: 1, Local: ends.Local, Remote: ends.Remote, IfOpen: true}
 	if want := []path.Action{end, removal}; !slices.Equal(s.taken, want) {
 		t.Fatalf("at once: %+v", s.taken)
 	}

@@ -24,6 +24,8 @@ const (
 	CauseSilent
 	// CauseStalled means that the subflow made no progress while its connection did.
 	CauseStalled
+	// CauseOverdue means that messages over the path were not answered, or did not arrive.
+	CauseOverdue
 	// CauseHarm means that data arrived changed, or that the waypoint harmed other connections.
 	CauseHarm
 	// CauseLossy means that the path lost too many packets.
@@ -69,7 +71,7 @@ const (
 )
 
 var causeCodes = [...]string{
-	CauseChosen: "chosen", CauseStandby: "standby", CauseDoubted: "doubted", CauseSilent: "silent", CauseStalled: "stalled", CauseHarm: "harm",
+	CauseChosen: "chosen", CauseStandby: "standby", CauseDoubted: "doubted", CauseSilent: "silent", CauseStalled: "stalled", CauseOverdue: "overdue", CauseHarm: "harm",
 	CauseLossy: "lossy", CauseMessages: "messages", CauseSlower: "slower", CauseGivesLess: "less-goodput", CauseCollapsed: "collapsed",
 	CauseLoaded: "loaded", CauseYields: "yields", CauseOmitted: "omitted", CauseAddsNothing: "adds-nothing", CauseBurden: "burden",
 	CauseLine: "line", CauseBudget: "budget", CauseLimited: "limited", CauseSurplus: "surplus", CauseUnwanted: "unwanted",
@@ -192,6 +194,8 @@ func (r *SubflowReason) leftWords() string {
 		return fmt.Sprintf("nothing came over it for %v while another path worked%s", n.Silent.Round(100*time.Millisecond), unansweredWords(n.Unanswered))
 	case CauseStalled:
 		return fmt.Sprintf("it made no progress for %v while the connection did", n.Silent.Round(100*time.Millisecond))
+	case CauseOverdue:
+		return fmt.Sprintf("nothing came over it for %v in the middle of messages", n.Silent.Round(10*time.Millisecond))
 	case CauseHarm:
 		return "it did harm: " + words.Failure(n.Err)
 	case CauseLossy:

@@ -2,8 +2,8 @@ package path
 
 import "time"
 
-// This file tells whether the direct path works. Its subflows are never ended for their silence, so they stay even if it
-// does not. silence.go probes them, and here they are mute if they do not answer.
+// This file tells whether the direct path works. Its subflows are not ended for their silence, unless messages are stuck on
+// them (dead.go). So they stay even if it does not work. silence.go probes them, and here they are mute if they do not answer.
 
 const (
 	// directKnown is the time since the direct path was last heard for which it counts as working.

@@ -218,8 +218,8 @@ type Sample struct {
 	Local, Remote netip.AddrPort
 	// BytesReceived and BytesAcked count payload in each direction since the subflow began.
 	BytesReceived, BytesAcked uint64
-	// Waiting is set while data that was sent is not acknowledged.
-	Waiting bool
+	// Unacked is the number of segments that were sent and are not acknowledged.
+	Unacked int
 	// Backoff counts how often the retransmission timer has doubled without an answer, and Probes
 	// counts the unanswered keep-alive probes.
 	Backoff, Probes int

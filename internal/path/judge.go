@@ -38,6 +38,9 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 	orphan := e.up && e.adrift
 	t.releaseID(e, orphan)
 	t.removals.doubt(e.subflow)
+	if e.refusedDirect() {
+		m.places.refusedDirect(t)
+	}
 	if e.full() {
 		m.places.closed(t, e)
 		if e.detour != nil && t.beside(func(s *subflow) bool { return s.up }) == 0 {
@@ -104,8 +107,11 @@ func (t turn) departsAtEnd(e *ended) {
 func (m *Manager) giveUp(t turn, err error, gone ...*subflow) {
 	for _, s := range gone {
 		why := SubflowReason{Cause: CauseStalled, Numbers: &Numbers{Silent: t.now.Sub(s.moved)}}
-		if errors.Is(err, errSilent) {
+		switch {
+		case errors.Is(err, errSilent):
 			why = SubflowReason{Cause: CauseSilent, Numbers: &Numbers{Silent: s.silent(), Unanswered: int(s.unanswered)}}
+		case errors.Is(err, errOverdue):
+			why = SubflowReason{Cause: CauseOverdue, Numbers: &Numbers{Silent: s.silent()}}
 		}
 		t.planEnd(s, why)
 	}

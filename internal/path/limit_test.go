@@ -300,14 +300,14 @@ func TestLimitOfZero(t *testing.T) {
 // A limit of 0 does not end a subflow that has not delivered what this host sent.
 func TestLimitOfZeroWhileSending(t *testing.T) {
 	l := newRestricted(t, path.Rule{Limits: map[string]path.RateLimit{"wwan0": {On: true}}})
-	l.wwan.Waiting = true
+	l.wwan.Unacked = 1
 	for range 3 {
 		l.run(5000, 0)
 	}
 	if l.ended[l.wwan.Local] {
 		t.Fatal("it ended while data was under way")
 	}
-	l.wwan.Waiting = false
+	l.wwan.Unacked = 0
 	l.run(5000, 0)
 	if !l.ended[l.wwan.Local] {
 		t.Error("it did not end")

@@ -55,6 +55,7 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 			m.endHoles(t)
 			if !c.slotless {
 				m.weigh(t)
+				m.lookSoon(t)
 			}
 			m.arrange(t)
 		}

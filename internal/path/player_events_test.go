@@ -215,7 +215,7 @@ func (p *player) samples(text string) path.Measured {
 			"silent":   func(n int) { s.LastData, s.LastAnswer = time.Hour, time.Duration(n)*time.Millisecond },
 			"probes":   func(n int) { s.Probes = n },
 			"unanswered": func(n int) { // sent data waits, and the last answer is that old
-				s.Waiting, s.LastData, s.LastAnswer = true, time.Hour, time.Duration(n)*time.Millisecond
+				s.Unacked, s.LastData, s.LastAnswer = 1, time.Hour, time.Duration(n)*time.Millisecond
 			},
 		} {
 			if n := after(words, key); n != "" {

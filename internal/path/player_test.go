@@ -140,7 +140,7 @@ func (p *player) text(a path.Action) string {
 		}
 		return strings.Join(words, " ")
 	case path.DestroySubflow:
-		return fmt.Sprintf("destroy %d %s > %s%s", a.Token, p.ends(a.Local), p.ends(a.Remote), map[bool]string{true: " orphan"}[a.Orphan])
+		return fmt.Sprintf("destroy %d %s > %s%s", a.Token, p.ends(a.Local), p.ends(a.Remote), map[bool]string{true: " if open"}[a.IfOpen])
 	case path.RemoveAddr:
 		return fmt.Sprintf("remove %d/%d", a.Token, a.LocalID)
 	case path.SetBackup:

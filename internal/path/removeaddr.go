@@ -126,7 +126,7 @@ func (t turn) takeBack(gone ...*subflow) {
 	for _, s := range gone {
 		why, _ := t.takePlanned(s)
 		t.departs(s, true, why, t.now)
-		t.out.do(DestroySubflow{Token: t.token, Local: s.local, Remote: s.remote, Orphan: !t.host.hasSource(s)})
+		t.out.do(DestroySubflow{Token: t.token, Local: s.local, Remote: s.remote, IfOpen: s.direct || !t.host.hasSource(s)})
 		t.remove(s)
 		t.removals.doubt(s)
 		t.dropped = t.now

@@ -85,7 +85,7 @@ func (f failures) add(d *Detour, server netip.AddrPort, err error, began time.Ti
 // unavailable. Refusals by the waypoint and failures of established subflows stay.
 func (f failures) forgive(id DetourID) {
 	maps.DeleteFunc(f, func(key route, r failure) bool {
-		return key.detour == id && !r.refused && !errors.Is(r.err, errStalled) && !errors.Is(r.err, errSilent)
+		return key.detour == id && !r.refused && !errors.Is(r.err, errStalled) && !errors.Is(r.err, errSilent) && !errors.Is(r.err, errOverdue)
 	})
 }
 

@@ -61,7 +61,7 @@ func TestDelayEndsWithThePath(t *testing.T) {
 			tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me2")}})
 		},
 		"nothing gets through": func(tell func(path.Event), wlan path.Sample) {
-			wlan.Waiting, wlan.Backoff = true, 2
+			wlan.Unacked, wlan.Backoff = 1, 2
 			tell(path.Measured{Samples: []path.Sample{wlan}, Complete: true})
 		},
 	} {

@@ -29,6 +29,7 @@ type senses struct {
 	dataEnd             uint64
 	dryFor, silentFor   time.Duration // at the time at, since data and since anything last arrived
 	unanswered          uint8         // probes or retransmissions without an answer
+	unacked             uint8         // segments sent and not acknowledged, at most 255
 	waiting             time.Time     // since when sent data has had no answer at all; zero: no data is unacknowledged
 	habits              *habits       // nil unless sampled closely
 }
@@ -85,7 +86,7 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 		elapsed: now.Sub(s.at), received: received, acked: acked, lossy: late > 0 || again > 0, limited: acked > 0 && sm.Limited, gap: sm.Gap,
 		trip: max(h.trip.Now(now), min(sm.ReceiverRTT, longestTrip)), asked: sm.LastSent, heard: sm.LastData,
 	}
-	h.step.missed = h.pauses.Take(h.step.elapsed, received+acked, sm.Gap || acked > 0 && sm.Waiting)
+	h.step.missed = h.pauses.Take(h.step.elapsed, received+acked, sm.Gap || acked > 0 && sm.Unacked > 0)
 	h.arrivals.Take(now, h.step.elapsed, in, late)
 	h.lossIn.Take(h.step.elapsed, h.step.trip, in, late > 0)
 	h.sent.Take(now, out, again, uint64(sm.Needless-s.needless))
@@ -130,8 +131,9 @@ func (s *senses) take(sm *Sample, now time.Time, received, acked uint64, closely
 	s.segments, s.dataSegments, s.outOfOrder, s.dataEnd = sm.SegsIn, sm.DataSegsIn, sm.OutOfOrder, sm.DataEnd
 	s.dryFor, s.silentFor = sm.LastData, min(sm.LastData, sm.LastAnswer)
 	s.unanswered = clip(max(sm.Probes, sm.Backoff))
+	s.unacked = clip(sm.Unacked)
 	switch {
-	case !sm.Waiting:
+	case sm.Unacked == 0:
 		s.waiting = time.Time{}
 	case s.waiting.IsZero() || s.lastAnswer().After(s.waiting):
 		s.waiting = now

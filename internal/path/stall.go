@@ -3,6 +3,8 @@ package path
 import (
 	"slices"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // This file notices that the subflows that carry a connection stall, and lets those that were set aside carry again.
@@ -22,8 +24,10 @@ const (
 	// stallHeard is the time without data, where data arrived steadily or was asked for, from which a subflow is
 	// silent. It is at least stallGaps times the longest gap and stallTrips round trips.
 	stallHeard = 300 * time.Millisecond
-	stallTrips = 3
-	stallGaps  = 3
+	// stallMessages is the same for messages.
+	stallMessages = 200 * time.Millisecond
+	stallTrips    = 3
+	stallGaps     = 3
 	// steadyGap is the longest gap between data up to which data arrives steadily.
 	steadyGap = 150 * time.Millisecond
 	// calmFor is the time for which silence is not believed after a stall without confirmation. It doubles each time,
@@ -39,6 +43,7 @@ type stalls struct {
 	calm     time.Time  // until then, silence without an answer or a timer is no stall
 	times    int        // stalls in a row without confirmation
 	behind   []idled    // detours that were called up, to stand by again if there was no stall
+	deaths   retry      // ends of subflows on which messages were stuck (dead.go)
 }
 
 // idled is a detour that stood by, and the reason.
@@ -75,16 +80,35 @@ func (t turn) silentNow(s *subflow) bool {
 		return true
 	case t.now.Before(t.attention.stalls.calm):
 		return false
-	case !s.waiting.IsZero() && t.now.Sub(s.waiting) >= max(stallLeast, stallTrips*s.minRTT):
+	case !s.waiting.IsZero() && t.now.Sub(s.waiting) >= max(stallLeast, stallTrips*s.minRTT), t.kind == measure.Messages && t.isOverdue(s):
 		return true
 	}
-	gap, ok := s.usualGap()
+	late, steady, ok := t.lateAfter(s)
 	if !ok || t.drains() {
 		return false
 	}
 	asked := s.habits.step.asked < s.habits.step.heard
-	late := max(stallHeard, stallGaps*gap, stallTrips*s.minRTT)
-	return asked && s.habits.step.asked > late || gap <= steadyGap && s.dry() > late
+	return asked && s.habits.step.asked > late || steady && s.dry() > late
+}
+
+// lateAfter returns the time after which data is late that was asked for, or that arrived steadily if steady is set. It
+// returns false if that is not known.
+func (t turn) lateAfter(s *subflow) (late time.Duration, steady, ok bool) {
+	gap, ok := s.usualGap()
+	least := stallHeard
+	if t.kind == measure.Messages {
+		least = stallMessages
+	}
+	return max(least, stallGaps*gap, stallTrips*s.minRTT), gap <= steadyGap, ok
+}
+
+// lateAt returns when data is late that arrived steadily, or zero if there was none.
+func (t turn) lateAt(s *subflow) time.Time {
+	late, steady, ok := t.lateAfter(s)
+	if !ok || !steady || t.now.Before(t.attention.stalls.calm) {
+		return time.Time{}
+	}
+	return s.lastData().Add(late + time.Millisecond)
 }
 
 // callUp lets all subflows that were set aside carry again, because the others stall.

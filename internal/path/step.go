@@ -16,6 +16,7 @@ func (m *Manager) step(t turn) {
 		m.judge(t)
 		t.promote()
 		t.probeHandshake()
+		t.lookNow()
 		m.tryAgain(t)
 		m.restrict(t)
 		m.arrange(t)
@@ -147,6 +148,9 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	}
 	if t.waits() {
 		at(t.nextProbe)
+	}
+	if t.attention != nil {
+		at(t.attention.look)
 	}
 	if len(t.removals.lost) > 0 || t.leaving() || t.settling() {
 		for _, s := range t.subflows {

@@ -1,6 +1,7 @@
 package path
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 )
@@ -87,6 +88,11 @@ func (s *subflow) stays() time.Duration { return max(verdictDelay, 2*min(s.took,
 // stayed reports whether the subflow is known not to be surplus.
 func (s *subflow) stayed(now time.Time) bool {
 	return s.up && (s.carried() || now.Sub(s.since) >= s.stays())
+}
+
+// refusedDirect reports whether the direct path was to be joined again, and something answered that refused it.
+func (e *ended) refusedDirect() bool {
+	return e.direct && (e.full() || !e.up && !e.unsent && !e.adrift && !errors.Is(e.err, errNoAnswer))
 }
 
 // full reports whether the server closed the subflow because it accepts no more. If the subflow's address was gone,

@@ -155,7 +155,7 @@ func TestSameTunnelAgain(t *testing.T) {
 			for i := range 2 { // the second is not the first one from that address
 				from := netip.AddrPortFrom(inside, uint16(5000+i))
 				live.Conns = append(live.Conns, path.LiveConn{Token: path.Token(i + 1), Local: from, Remote: converter, Subflows: []path.LiveSubflow{{Local: from, Remote: converter}}})
-				samples.Samples = append(samples.Samples, path.Sample{Token: path.Token(i + 1), Local: from, Remote: converter, Waiting: true})
+				samples.Samples = append(samples.Samples, path.Sample{Token: path.Token(i + 1), Local: from, Remote: converter, Unacked: 1})
 			}
 			pass := func() {
 				for i := range 10 {

@@ -59,6 +59,7 @@ type attention struct {
 	took       time.Duration // a message's wait over carrier when that began to carry
 	changes    int           // number of changes of carrier
 	heard      time.Time     // when data last arrived
+	look       time.Time     // when the connection is to be sampled before the next round; zero: it is not
 	stalls     stalls
 	peak       measure.Peak // the connection's highest rate
 	kept       kept
@@ -144,9 +145,12 @@ func (m *Manager) weigh(t turn) {
 	}
 	m.compare(t, moment)
 	t.confirmStall()
-	if t.carriersStall() {
+	stalls := t.carriersStall()
+	if stalls {
 		t.callUp()
-		m.arrange(t)
+	}
+	if m.endDead(t) || stalls {
+		m.step(t)
 		return
 	}
 	changed := m.setLossyAside(t)

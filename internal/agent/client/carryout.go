@@ -25,7 +25,7 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 			c.createSubflow(a)
 		}
 	case path.DestroySubflow:
-		if !a.Orphan || c.host.open(a.Token) {
+		if !a.IfOpen || c.host.open(a.Token) {
 			err = kernel.DestroySubflow(uint32(a.Token), a.Local, a.Remote)
 		}
 	case path.RemoveAddr:
@@ -40,6 +40,10 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 		c.ask(ctx, c.book.Request(a.Server, now), now)
 	case path.Measure:
 		c.backlog = append(c.backlog, c.sampler.measure(a)...)
+	case path.Watch:
+		if w := (watched{}); c.sampler.watch(&w, a.Token, a.Subflows) {
+			c.backlog = append(c.backlog, w.events()...)
+		}
 	case path.LookUp:
 		if _, gone := kernel.Open(uint32(a.Token)); errors.Is(gone, mptcp.ErrNoConnection) {
 			c.backlog = append(c.backlog, c.closed(a.Token, now))

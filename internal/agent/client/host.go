@@ -187,13 +187,14 @@ func (h *host) sourceFor(dst netip.Addr) netip.Addr {
 }
 
 // removeAddress sends REMOVE_ADDR to the peer. The kernel forgets an address when any subflow from it is destroyed, and
-// then sends nothing. So the address is announced again first (docs/kernel-behaviour.md).
+// then sends nothing. So the address is announced again first (docs/kernel-behaviour.md), except with id 0, with which
+// nothing can be announced.
 func (h *host) removeAddress(a path.RemoveAddr) error {
 	err := h.kernel.RemoveAddress(uint32(a.Token), a.LocalID)
 	if !errors.Is(err, mptcp.ErrNoAddress) {
 		return err
 	}
-	if !a.Local.IsValid() {
+	if !a.Local.IsValid() || a.LocalID == 0 {
 		return nil
 	}
 	if err := h.kernel.Announce(uint32(a.Token), a.Local, a.LocalID); err != nil {

@@ -31,6 +31,15 @@ type watched struct {
 	gone []path.SubflowMissing
 }
 
+// events returns the samples as events.
+func (w *watched) events() []path.Event {
+	events := []path.Event{w.Measured}
+	for _, gone := range w.gone {
+		events = append(events, gone)
+	}
+	return events
+}
+
 // sample gives the path manager all subflows' counters, does the other work of each second, and returns the time until it is
 // due again.
 func (c *Client) sample(ctx context.Context, now time.Time) time.Duration {
@@ -79,7 +88,7 @@ func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration
 		if len(c.sampler.watched.Progress) == partSize {
 			c.takeWatched(ctx, true, now)
 		}
-		if c.sampler.watch(token, subflows) && !measured {
+		if c.sampler.watch(&c.sampler.watched, token, subflows) && !measured {
 			measured = true
 			c.measureSessions(now)
 		}
@@ -95,10 +104,7 @@ func (c *Client) sampleWatched(ctx context.Context, now time.Time) time.Duration
 func (c *Client) takeWatched(ctx context.Context, more bool, now time.Time) {
 	w := &c.sampler.watched
 	w.More = more
-	c.backlog = append(c.backlog, w.Measured)
-	for _, gone := range w.gone {
-		c.backlog = append(c.backlog, gone)
-	}
+	c.backlog = append(c.backlog, w.events()...)
 	c.decide(ctx, now)
 	w.Samples, w.Progress, w.gone = w.Samples[:0], w.Progress[:0], w.gone[:0]
 }
@@ -145,9 +151,9 @@ func (s *sampler) all(yield func(path.Measured)) error {
 	return nil
 }
 
-// watch reads one connection. First it reads up to which point the connection's data has arrived in order.
+// watch adds the counters of one connection to w. First it reads up to which point the connection's data has arrived in order.
 // So the subflows' counters, which it reads afterwards, are not older. It returns false if there is no such connection.
-func (s *sampler) watch(token path.Token, subflows []path.Ends) bool {
+func (s *sampler) watch(w *watched, token path.Token, subflows []path.Ends) bool {
 	progress, err := s.kernel.Progress(uint32(token))
 	if err != nil {
 		return false // it ended, and its event is on the way
@@ -155,12 +161,12 @@ func (s *sampler) watch(token path.Token, subflows []path.Ends) bool {
 	for _, ends := range subflows {
 		switch subflow, err := s.kernel.Subflow(ends.Local, ends.Remote); {
 		case err == nil:
-			s.watched.Samples = append(s.watched.Samples, sampleOf(&subflow))
+			w.Samples = append(w.Samples, sampleOf(&subflow))
 		case errors.Is(err, mptcp.ErrNoSubflow):
-			s.watched.gone = append(s.watched.gone, s.missing(token, ends.Local, ends.Remote))
+			w.gone = append(w.gone, s.missing(token, ends.Local, ends.Remote))
 		}
 	}
-	s.watched.Progress = append(s.watched.Progress, path.Progress{Token: token, Received: progress.Received, Acked: progress.Acked})
+	w.Progress = append(w.Progress, path.Progress{Token: token, Received: progress.Received, Acked: progress.Acked})
 	return true
 }
 
@@ -195,7 +201,7 @@ func sampleOf(s *mptcp.Subflow) path.Sample {
 	return path.Sample{
 		Token: path.Token(s.Token), Local: s.Local, Remote: s.Remote,
 		BytesReceived: m.BytesReceived, BytesAcked: m.BytesAcked,
-		Waiting: m.Unacked > 0, Backoff: int(m.Backoff), Probes: int(m.Probes),
+		Unacked: int(m.Unacked), Backoff: int(m.Backoff), Probes: int(m.Probes),
 		MinRTT: m.MinRTT, RTT: m.RTT, ReceiverRTT: m.ReceiverRTT,
 		DataSegsOut: m.DataSegsOut, Retransmitted: m.TotalRetrans, Needless: m.NeedlessSent, Limited: m.NotSent > 0 || m.Unacked >= m.SndCwnd,
 		SegsIn: uint64(m.SegsIn), DataSegsIn: uint64(m.DataSegsIn), OutOfOrder: uint64(m.OutOfOrder), Gap: m.Gap,

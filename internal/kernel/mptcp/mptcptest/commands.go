@@ -185,10 +185,7 @@ func (f *Fake) RemoveAddress(token uint32, localID uint8) error {
 		return err
 	}
 	known := slices.ContainsFunc(c.entries, func(e entry) bool { return e.id == localID })
-	if localID == 0 {
-		known = slices.ContainsFunc(c.Subflows, func(s mptcp.Subflow) bool { return s.LocalID == 0 })
-	}
-	if !known {
+	if localID != 0 && !known { // the kernel keeps the initial subflow's id also after its end
 		return refuse(op, token, none, none, syscall.EINVAL, fmt.Sprintf("address with id %d not found", localID))
 	}
 	c.entries = slices.DeleteFunc(c.entries, func(e entry) bool { return e.id == localID })

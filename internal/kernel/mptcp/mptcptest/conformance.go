@@ -46,6 +46,7 @@ func Conformance(t *testing.T, newBench func(t *testing.T) Bench) {
 		{"backup", testBackup},
 		{"shared id", testSharedID},
 		{"remove address", testRemoveAddress},
+		{"remove ended", testRemoveEnded},
 		{"errors", testErrors},
 		{"progress", testProgress},
 		{"kernel path manager", testKernelPM},
@@ -355,6 +356,27 @@ func testRemoveAddress(t *testing.T, r *run) {
 		t.Errorf("event %v, want the initial subflow", ev)
 	}
 	r.settle(token, 2)
+}
+
+// The peer can be told of the end of an initial subflow that has ended.
+func testRemoveEnded(t *testing.T, r *run) {
+	token, _ := r.dial()
+	initial, err := r.Kernel.Connections()
+	if err != nil || len(initial) != 1 || len(initial[0].Subflows) != 1 {
+		t.Fatalf("connections %v, %v", initial, err)
+	}
+	r.join(token, r.Detours[0], 1)
+	first := initial[0].Subflows[0]
+	if err := r.Kernel.DestroySubflow(token, first.Local, first.Remote); err != nil {
+		t.Fatal(err)
+	}
+	r.next(mptcp.SubflowClosed)
+	for range 2 {
+		if err := r.Kernel.RemoveAddress(token, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	r.settle(token, 1)
 }
 
 func testErrors(t *testing.T, r *run) {

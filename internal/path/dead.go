@@ -1,0 +1,119 @@
+package path
+
+import (
+	"errors"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+)
+
+// This file ends a subflow on which messages are stuck. A detour that is called up brings only what is sent from then on.
+// What is stuck on a dead path, Linux sends again on another only if that one has nothing else under way, or after
+// several retransmission timers, which take about a second. If the subflow ends, it does so at once
+// (docs/kernel-behaviour.md). So a subflow that carries messages ends if another carries, and either
+//
+//   - the answer to several segments that this host sent over it is overdue, because one alone may just be lost, or
+//   - it was silent when the connection stalled, and other subflows have brought data since that comes after what is
+//     missing.
+//
+// To notice this in time, such a connection is sampled again before the next round of close samples (look).
+//
+// If the path works after all, that costs little: a direct path joins again at once, and a detour after a moment. But each
+// end makes the connection wait longer until the next.
+
+const (
+	// overdueLeast is the least time without an answer after which it is overdue, at least overdueTrips round trips.
+	overdueLeast = 150 * time.Millisecond
+	overdueTrips = 4
+	// overdueSegments is the number of segments without an answer that show more than a single loss.
+	overdueSegments = 3
+	// looksEvery is the time between two samples while it is not known whether a stall is real.
+	looksEvery = 20 * time.Millisecond
+)
+
+var errOverdue = errors.New("messages over it were not answered")
+
+// overdueAt returns when the answer to what was sent over the subflow is overdue, or zero if all is answered.
+func (s *subflow) overdueAt() time.Time {
+	if s.waiting.IsZero() {
+		return time.Time{}
+	}
+	trip := max(s.minRTT, s.rtt)
+	return later(s.lastAnswer().Add(max(overdueLeast, overdueTrips*trip)), s.waiting.Add(stallTrips*trip))
+}
+
+// isOverdue reports whether the answer to several segments, or to one that was sent again, is overdue.
+func (t turn) isOverdue(s *subflow) bool {
+	at := s.overdueAt()
+	return !at.IsZero() && !t.now.Before(at) && (s.unacked >= overdueSegments || s.backoff > 0)
+}
+
+// isDead reports whether messages are stuck on a subflow that carries.
+func (t turn) isDead(s *subflow) bool {
+	return t.ours(s) && !s.backup && s.measuredAt(t.now) && (t.isOverdue(s) || t.inDoubt(s) && t.holdsUp(s, true, t.now))
+}
+
+// endDead ends the subflows on which messages are stuck. It reports whether there were any.
+func (m *Manager) endDead(t turn) bool {
+	a := &t.attention.stalls
+	if t.kind != measure.Messages || t.now.Before(a.deaths.at) {
+		return false
+	}
+	dead := t.where(func(s *subflow) bool { return t.isDead(s) && (s.detour != nil || m.places.acceptsDirect(t, s)) })
+	carries := t.has(func(s *subflow) bool { return t.ours(s) && t.works(s) && !s.backup && !s.distrusted() && !t.isDead(s) })
+	if len(dead) == 0 || !carries {
+		return false
+	}
+	a.deaths.failed(0, t.now)
+	m.giveUp(t, errOverdue, dead...)
+	for _, s := range dead {
+		if s.id == 0 {
+			t.removals.owe(s)
+		}
+	}
+	return true
+}
+
+// lookSoon plans a sample of a connection that carries messages and may stall before the next round.
+func (m *Manager) lookSoon(t turn) {
+	a := t.attention
+	if a == nil {
+		return
+	}
+	a.look = time.Time{}
+	if t.kind != measure.Messages {
+		return
+	}
+	at := func(then time.Time) {
+		if then.After(t.now) && (a.look.IsZero() || then.Before(a.look)) {
+			a.look = then
+		}
+	}
+	for _, s := range t.carriers() {
+		at(s.overdueAt())
+		if s.measuredAt(t.now) {
+			at(t.lateAt(s))
+		}
+	}
+	if t.isStalled() {
+		at(t.now.Add(looksEvery))
+	}
+	if due := t.due.Due(); !a.look.IsZero() && (due.IsZero() || a.look.Before(due)) {
+		m.conns.due.Set(&t.due, a.look)
+	}
+}
+
+// lookNow requests the sample that was planned.
+func (t turn) lookNow() {
+	if t.attention == nil || t.attention.look.IsZero() || t.now.Before(t.attention.look) {
+		return
+	}
+	t.attention.look = time.Time{}
+	var subflows []Ends
+	for _, s := range t.subflows {
+		if s.up {
+			subflows = append(subflows, Ends{s.local, s.remote})
+		}
+	}
+	t.out.do(Watch{t.token, subflows})
+}

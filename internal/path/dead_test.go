@@ -1,0 +1,391 @@
+package path_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
+)
+
+// stream plays a connection with a message every 20 ms, in steps of a millisecond. Each path is used as Linux uses it: new
+// messages go over subflows that are no backups, in turn. What is stuck on a dead path stays there until its subflow ends.
+type stream struct {
+	t         *testing.T
+	m         *path.Manager
+	now       time.Time
+	lines     map[string]*streamLine // by waypoint; "" is the direct path
+	subflows  []*streamed
+	server    bool // the server sends
+	port      uint16
+	end, upTo uint64        // of the connection's data: sent, and received by this host in order
+	brought   []uint64      // received out of order
+	turns     int           // messages sent
+	round     time.Time     // of the next samples
+	refuses   bool          // the server accepts no join on the direct path
+	paused    bool          // nobody sends
+	lose      int           // so many of the next messages that are sent are lost
+	log       []string      // what the Manager did, with the time since the death
+	died      time.Time     // when the last path died
+	every     time.Duration // time between messages
+}
+
+// streamLine is a path.
+type streamLine struct {
+	trip time.Duration
+	dead bool
+}
+
+// streamed is a subflow.
+type streamed struct {
+	waypoint             string
+	id                   uint8
+	local, remote        netip.AddrPort
+	backup               bool
+	sent                 []time.Time // messages without an answer
+	lost                 []time.Time // those of them that are lost
+	under                []message   // on the way to this host
+	segments, acked, out uint64
+	dataEnd              uint64
+	lastData, lastAnswer time.Time
+	lastSent             time.Time
+}
+
+type message struct {
+	at  time.Time // when it arrives
+	end uint64
+}
+
+const messageBytes = 1000
+
+func newStream(t *testing.T, server bool, lines map[string]*streamLine, waypoints ...string) *stream {
+	t.Helper()
+	s := &stream{t: t, now: birth, lines: lines, server: server, port: 40000, every: 20 * time.Millisecond}
+	s.m = path.New(path.Config{Policy: policy.Detours{Subflows: 1 + len(waypoints)}, ByWorth: true, Seed: 1, MessagePorts: []uint16{80}})
+	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+	for _, w := range waypoints {
+		s.tell(path.DetourOffered{Detour: path.Detour{ID: path.DetourID(w), Kind: path.InBand, Waypoint: w, Remote: netip.AddrPortFrom(ip(w), 0)}})
+	}
+	first := &streamed{local: netip.AddrPortFrom(ip("me"), s.port), remote: netip.AddrPortFrom(ip("web"), 80), lastData: s.now, lastAnswer: s.now, lastSent: s.now}
+	s.subflows = []*streamed{first}
+	s.tell(path.ConnEstablished{Token: 1, Local: first.local, Remote: first.remote})
+	s.run(20 * time.Second)
+	return s
+}
+
+func (s *stream) tell(ev path.Event) {
+	var follow []path.Event
+	for _, a := range slices.Clone(s.m.Handle(ev, s.now)) {
+		switch a := a.(type) {
+		case path.CreateSubflow:
+			s.port++
+			x := &streamed{
+				waypoint: a.Waypoint, id: a.LocalID, local: netip.AddrPortFrom(ip("me"), s.port), remote: a.Remote, backup: a.Backup,
+				lastData: s.now, lastAnswer: s.now, lastSent: s.now,
+			}
+			s.note("join %s", name(a.Waypoint))
+			follow = append(follow, path.SubflowRequested{Token: 1, LocalID: a.LocalID, Local: x.local})
+			switch {
+			case a.Waypoint == "" && s.refuses:
+				follow = append(follow, path.SubflowClosed{Token: 1, LocalID: a.LocalID, Local: x.local, Remote: a.Remote})
+			case !s.lines[a.Waypoint].dead:
+				s.subflows = append(s.subflows, x)
+				follow = append(follow, path.SubflowEstablished{Token: 1, LocalID: a.LocalID, Local: x.local, Remote: x.remote})
+			}
+		case path.DestroySubflow:
+			if x := s.find(a.Local); x != nil {
+				s.note("end %s", name(x.waypoint))
+				s.subflows = slices.DeleteFunc(s.subflows, func(y *streamed) bool { return x == y })
+				s.again(x)
+			}
+		case path.RemoveAddr:
+			s.note("remove %d", a.LocalID)
+		case path.SetBackup:
+			if x := s.find(a.Local); x != nil && x.backup != a.Backup {
+				s.note("%s %s", map[bool]string{true: "demote", false: "promote"}[a.Backup], name(x.waypoint))
+				x.backup = a.Backup
+			}
+		case path.Watch:
+			follow = append(follow, s.samples())
+		}
+	}
+	for _, ev := range follow {
+		s.tell(ev)
+	}
+}
+
+func (s *stream) note(format string, args ...any) {
+	s.log = append(s.log, fmt.Sprintf("%d ms: ", s.now.Sub(s.died).Milliseconds())+fmt.Sprintf(format, args...))
+}
+
+func (s *stream) find(local netip.AddrPort) *streamed {
+	for _, x := range s.subflows {
+		if x.local == local {
+			return x
+		}
+	}
+	return nil
+}
+
+// again sends what was stuck on an ended subflow over another.
+func (s *stream) again(x *streamed) {
+	i := slices.IndexFunc(s.subflows, func(y *streamed) bool { return !s.lines[y.waypoint].dead })
+	if i < 0 {
+		return
+	}
+	y := s.subflows[i]
+	for _, m := range x.under {
+		y.under = append(y.under, message{s.now.Add(s.lines[y.waypoint].trip), m.end})
+	}
+}
+
+// send sends a message over the next subflow that is no backup.
+func (s *stream) send() {
+	var uses []*streamed
+	for _, x := range s.subflows {
+		if !x.backup {
+			uses = append(uses, x)
+		}
+	}
+	if len(uses) == 0 {
+		return
+	}
+	s.turns++
+	x := uses[s.turns%len(uses)]
+	if s.server {
+		s.end += messageBytes
+		x.under = append(x.under, message{s.now.Add(s.lines[x.waypoint].trip / 2), s.end})
+		return
+	}
+	x.out++
+	x.lastSent = s.now
+	x.sent = append(x.sent, s.now)
+	if s.lose > 0 {
+		s.lose--
+		x.lost = append(x.lost, s.now)
+	}
+}
+
+// run lets time pass.
+func (s *stream) run(long time.Duration) {
+	for end := s.now.Add(long); s.now.Before(end); s.now = s.now.Add(time.Millisecond) {
+		if !s.paused && s.now.Sub(birth)%s.every == 0 {
+			s.send()
+		}
+		for _, x := range s.subflows {
+			if line := s.lines[x.waypoint]; !line.dead {
+				x.arrive(s, line)
+			}
+		}
+		for at, ok := s.m.Next(); ok && !at.After(s.now); at, ok = s.m.Next() {
+			s.tell(path.Tick{})
+		}
+		if !s.now.Before(s.round) {
+			s.round = s.now.Add(dt)
+			s.tell(s.samples())
+		}
+	}
+}
+
+// arrive lets arrive what is due.
+func (x *streamed) arrive(s *stream, line *streamLine) {
+	x.sent = slices.DeleteFunc(x.sent, func(at time.Time) bool {
+		if s.now.Sub(at) < line.trip || slices.Contains(x.lost, at) && s.now.Sub(at) < 2*line.trip+200*time.Millisecond {
+			return false
+		}
+		x.acked += messageBytes
+		x.segments++
+		x.lastAnswer = s.now
+		return true
+	})
+	x.under = slices.DeleteFunc(x.under, func(m message) bool {
+		if m.at.After(s.now) {
+			return false
+		}
+		x.segments++
+		x.lastData, x.lastAnswer, x.dataEnd = s.now, s.now, m.end
+		s.brought = append(s.brought, m.end)
+		slices.Sort(s.brought)
+		for len(s.brought) > 0 && s.brought[0] <= s.upTo+messageBytes {
+			s.upTo, s.brought = max(s.upTo, s.brought[0]), s.brought[1:]
+		}
+		return true
+	})
+}
+
+// samples returns the counters of all subflows.
+func (s *stream) samples() path.Measured {
+	ev := path.Measured{Progress: []path.Progress{{Token: 1, Received: s.upTo}}}
+	for _, x := range s.subflows {
+		trip, data := s.lines[x.waypoint].trip, uint64(0)
+		if s.server {
+			data = x.segments
+		}
+		ev.Samples = append(ev.Samples, path.Sample{
+			Token: 1, Local: x.local, Remote: x.remote, BytesReceived: messageBytes * data, BytesAcked: x.acked, Unacked: len(x.sent),
+			MinRTT: trip, RTT: trip, ReceiverRTT: trip, DataSegsOut: uint32(x.out), SegsIn: x.segments, DataSegsIn: data, DataEnd: x.dataEnd,
+			LastData: s.now.Sub(x.lastData), LastAnswer: s.now.Sub(x.lastAnswer), LastSent: s.now.Sub(x.lastSent),
+		})
+	}
+	return ev
+}
+
+// kill makes a path drop everything from now on.
+func (s *stream) kill(waypoint string) {
+	s.lines[waypoint].dead, s.died, s.log = true, s.now, nil
+}
+
+// happened returns when the Manager first did this, or -1 if it did not.
+func (s *stream) happened(what string) int64 {
+	for _, line := range s.log {
+		if at, did, _ := strings.Cut(line, " ms: "); did == what {
+			ms := int64(0)
+			fmt.Sscan(at, &ms)
+			return ms
+		}
+	}
+	return -1
+}
+
+func lines(direct, bob time.Duration) map[string]*streamLine {
+	return map[string]*streamLine{"": {trip: direct}, "bob": {trip: bob}}
+}
+
+// The path that carries messages dies. Its subflow ends in time for the next messages to arrive within three of its round
+// trips and 200 ms, or 450 ms if the server sends.
+func TestMessagesLeaveDeadPath(t *testing.T) {
+	const ms = time.Millisecond
+	for _, server := range []bool{false, true} {
+		for _, trip := range []time.Duration{30 * ms, 60 * ms, 90 * ms} {
+			for _, dies := range []string{"", "bob"} {
+				for after := range 5 {
+					t.Run(fmt.Sprintf("server sends %v, %v, %s, %d", server, trip, name(dies), after), func(t *testing.T) {
+						paths, other := lines(trip, 130*ms), "bob"
+						if dies == "bob" {
+							paths, other = lines(130*ms, trip), ""
+						}
+						s := newStream(t, server, paths, "bob")
+						s.run(time.Duration(after) * 21 * ms)
+						s.kill(dies)
+						s.run(time.Second)
+						most := 3*trip + 200*ms - 65*ms
+						if server {
+							most = 3*trip + 450*ms - 130*ms
+						}
+						ends := s.happened("end " + name(dies))
+						if up := s.happened("promote " + name(other)); ends < 0 || up < 0 || up > ends || ends > most.Milliseconds() {
+							t.Errorf("called up after %d ms, ended after %d, at most %v: %v", up, ends, most, s.log)
+						}
+						if s.happened("remove 0") < 0 && dies == "" {
+							t.Errorf("the server is not told: %v", s.log)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// The direct path works again, alone or together with the detour. The connection goes on over it, with another subflow.
+func TestDirectPathReturnsAfterDeath(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		for _, down := range []time.Duration{300 * time.Millisecond, time.Second, 5 * time.Second, 20 * time.Second} {
+			t.Run(fmt.Sprintf("both die %v, for %v", both, down), func(t *testing.T) {
+				s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+				s.kill("")
+				s.lines["bob"].dead = both
+				s.run(down)
+				if s.happened("end direct") < 0 {
+					t.Fatal("the direct path did not end")
+				}
+				s.lines[""].dead, s.lines["bob"].dead = false, false
+				s.run(20 * time.Second)
+				direct := slices.IndexFunc(s.subflows, func(x *streamed) bool { return x.waypoint == "" })
+				if direct < 0 || s.subflows[direct].backup || slices.ContainsFunc(s.subflows, func(x *streamed) bool { return x.waypoint != "" && !x.backup }) {
+					t.Errorf("the messages do not return to the direct path: %v", s.log)
+				}
+			})
+		}
+	}
+}
+
+// None of this shows that a path is dead.
+func TestPathsThatAreNotDead(t *testing.T) {
+	for name, happens := range map[string]func(s *stream){
+		"single losses": func(s *stream) {
+			for range 20 {
+				s.lose = 1
+				s.run(500 * time.Millisecond)
+			}
+		},
+		"rare messages, of which single ones are lost": func(s *stream) {
+			s.every = 500 * time.Millisecond
+			for range 20 {
+				s.lose = 1
+				s.run(time.Second)
+			}
+		},
+		"pauses": func(s *stream) {
+			for range 20 {
+				s.paused = true
+				s.run(600 * time.Millisecond)
+				s.paused = false
+				s.run(2 * time.Second)
+			}
+		},
+		"the detour dies, which stands by": func(s *stream) {
+			s.lines["bob"].dead = true
+			s.run(3 * time.Second)
+		},
+	} {
+		for _, server := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, server sends %v", name, server), func(t *testing.T) {
+				s := newStream(t, server, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+				s.log = nil
+				happens(s)
+				if s.happened("end direct") >= 0 {
+					t.Errorf("the direct path ended: %v", s.log)
+				}
+			})
+		}
+	}
+}
+
+// A server that may not accept the direct path again keeps it: one that perhaps has no place for it, and one that refused it
+// before.
+func TestDirectPathThatMayNotReturnStays(t *testing.T) {
+	t.Run("no place", func(t *testing.T) {
+		paths := lines(30*time.Millisecond, 130*time.Millisecond)
+		paths["carol"] = &streamLine{trip: 140 * time.Millisecond}
+		s := newStream(t, false, paths, "bob", "carol")
+		s.kill("")
+		s.run(3 * time.Second)
+		if s.happened("end direct") >= 0 {
+			t.Errorf("the direct path ended: %v", s.log)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+		s.kill("")
+		s.refuses = true
+		s.run(3 * time.Second)
+		if s.happened("end direct") < 0 {
+			t.Fatal("the direct path did not end")
+		}
+		s.tell(path.ConnClosed{Token: 1})
+		s.lines[""].dead = false
+		first := &streamed{local: netip.AddrPortFrom(ip("me"), 39999), remote: netip.AddrPortFrom(ip("web"), 80), lastData: s.now, lastAnswer: s.now, lastSent: s.now}
+		s.subflows = []*streamed{first}
+		s.tell(path.ConnEstablished{Token: 1, Local: first.local, Remote: first.remote})
+		s.run(20 * time.Second)
+		s.kill("")
+		s.run(3 * time.Second)
+		if s.happened("promote bob") < 0 || s.happened("end direct") >= 0 {
+			t.Errorf("the direct path of the next connection ended: %v", s.log)
+		}
+	})
+}
