@@ -63,7 +63,8 @@ type transfer struct {
 	weights       map[string]float64
 	upTo, bytes   uint64
 	paused        bool
-	holes         bool    // data over the direct path waits for a lost packet
+	holes         bool    // data over the direct path waits for lost packets
+	trickles      float64 // the share of it that arrives in a tenth of a second nevertheless, because they are repaired one by one
 	window        float64 // bits that may be under way, because the receiver puts the data in order; 0: no limit
 	held          string  // the waypoint for whose data the other subflows wait; empty: none
 	stopped       string  // the waypoint for whose data the sender stops on the other subflows; empty: none
@@ -465,14 +466,15 @@ func (f *fluid) arrive(d *transfer, l *lane) {
 	}
 	l.segments += uint64(n)
 	l.waiting += uint64(1400 * n)
+	arrives := l.waiting
 	if d.holes && l.waypoint == "" {
 		l.late += uint64(n)
-	} else {
-		l.received += l.waiting
-		d.upTo += l.waiting
-		d.bytes += l.waiting
-		l.waiting = 0
+		arrives = uint64(d.trickles * float64(l.waiting))
 	}
+	l.received += arrives
+	d.upTo += arrives
+	d.bytes += arrives
+	l.waiting -= arrives
 	l.lastData, l.dataAge = f.now, time.Duration(f.random.Float64()*float64(dt)/float64(n))
 	if !l.limited && d.demand > 0 {
 		l.dataAge = time.Duration(f.random.Float64() * float64(d.writes))

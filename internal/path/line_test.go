@@ -84,13 +84,14 @@ func TestLineBehindBusyWaypoints(t *testing.T) {
 }
 
 // A direct path behind a full line that has lost many packets at once, and whose data waits for them, needs no
-// detours.
+// detours. The packets are repaired together or one by one.
 func TestHoleBehindLine(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 38))
 	for i := range networks(24) {
 		ways, names := twoBehindSlowLine(random)
 		f := offeredTo(t, i, ways, names...)
 		d := f.connect(0)
+		d.trickles = 0.05 * float64(i%3)
 		f.run(10*time.Second + time.Duration(random.Float64()*float64(4*time.Second)))
 		n := len(d.log)
 		for range 3 {

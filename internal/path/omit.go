@@ -436,13 +436,14 @@ func (o *omissions) wait(t turn) {
 }
 
 // wakeOmitted lets detours that stand by carry again: all but burdens if a sign shows that they are needed, or else one
-// whose time is over, unless the line is still the bottleneck. It reports whether it did.
+// whose time is over, unless the line is still the bottleneck. While a full line repairs many losses, its rate falls for
+// a moment. That does not show that detours are needed. It reports whether it let any carry.
 func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bool) bool {
 	o := &t.tryouts.omissions
 	if !t.has((*subflow).addsNothing) {
 		return false
 	}
-	needed := !slices.Equal(carrying, o.carriers) || slices.ContainsFunc(carrying, (*subflow).isAccused)
+	changed, needed := !slices.Equal(carrying, o.carriers), slices.ContainsFunc(carrying, (*subflow).isAccused)
 	if long := t.now.Sub(o.second.at); long >= time.Second || total < o.second.bytes {
 		needed = needed || total >= o.second.bytes && 8*float64(total-o.second.bytes)/long.Seconds() < wakesAt*o.got
 		o.second = reading{t.now, total}
@@ -453,9 +454,11 @@ func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bo
 		sinks = wakesAt
 	}
 	needed = needed || over >= sumBefore && sum < sinks*o.got
+	needed = changed || needed && !o.line.isRecent(t.now)
 	if needed && t.carryAgainWhere(func(s *subflow) bool { return s.addsNothing() && !s.aside.why.isBurden() }) {
 		o.wait(t)
 		o.end()
+		o.carriers = t.carriers()
 		return true
 	}
 	if o.guessed && over >= sumBefore {
@@ -468,8 +471,12 @@ func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bo
 	if m.staysBurden(t, s) {
 		return false
 	}
-	if line && s.aside.why.Line {
+	switch {
+	case line && s.aside.why.Line:
 		s.aside.until = t.now.Add(o.stands)
+		return false
+	case line: // it was not compared because of the line
+		s.aside.until = t.now.Add(burdenStands)
 		return false
 	}
 	t.carryAgain(s)
