@@ -25,6 +25,7 @@ type stream struct {
 	end, upTo uint64        // of the connection's data: sent, and received by this host in order
 	brought   []uint64      // received out of order
 	turns     int           // messages sent
+	joins     []joining     // under way
 	round     time.Time     // of the next samples
 	refuses   bool          // the server accepts no join on the direct path
 	paused    bool          // nobody sends
@@ -53,6 +54,13 @@ type streamed struct {
 	dataEnd              uint64
 	lastData, lastAnswer time.Time
 	lastSent             time.Time
+	full                 time.Time // when it is fully established. Until then it carries nothing, and its priority cannot be changed
+}
+
+// joining is a subflow whose handshake is under way until at.
+type joining struct {
+	*streamed
+	at time.Time
 }
 
 type message struct {
@@ -62,10 +70,18 @@ type message struct {
 
 const messageBytes = 1000
 
+// newStream returns a stream that has run for 20 s. The operator has said that it carries messages.
 func newStream(t *testing.T, server bool, lines map[string]*streamLine, waypoints ...string) *stream {
 	t.Helper()
+	s := beginStream(t, server, lines, []uint16{80}, waypoints...)
+	s.run(20 * time.Second)
+	return s
+}
+
+func beginStream(t *testing.T, server bool, lines map[string]*streamLine, messages []uint16, waypoints ...string) *stream {
+	t.Helper()
 	s := &stream{t: t, now: birth, lines: lines, server: server, port: 40000, every: 20 * time.Millisecond}
-	s.m = path.New(path.Config{Policy: policy.Detours{Subflows: 1 + len(waypoints)}, ByWorth: true, Seed: 1, MessagePorts: []uint16{80}})
+	s.m = path.New(path.Config{Policy: policy.Detours{Subflows: 1 + len(waypoints)}, ByWorth: true, Seed: 1, MessagePorts: messages})
 	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
 	for _, w := range waypoints {
 		s.tell(path.DetourOffered{Detour: path.Detour{ID: path.DetourID(w), Kind: path.InBand, Waypoint: w, Remote: netip.AddrPortFrom(ip(w), 0)}})
@@ -73,7 +89,6 @@ func newStream(t *testing.T, server bool, lines map[string]*streamLine, waypoint
 	first := &streamed{local: netip.AddrPortFrom(ip("me"), s.port), remote: netip.AddrPortFrom(ip("web"), 80), lastData: s.now, lastAnswer: s.now, lastSent: s.now}
 	s.subflows = []*streamed{first}
 	s.tell(path.ConnEstablished{Token: 1, Local: first.local, Remote: first.remote})
-	s.run(20 * time.Second)
 	return s
 }
 
@@ -93,8 +108,7 @@ func (s *stream) tell(ev path.Event) {
 			case a.Waypoint == "" && s.refuses:
 				follow = append(follow, path.SubflowClosed{Token: 1, LocalID: a.LocalID, Local: x.local, Remote: a.Remote})
 			case !s.lines[a.Waypoint].dead:
-				s.subflows = append(s.subflows, x)
-				follow = append(follow, path.SubflowEstablished{Token: 1, LocalID: a.LocalID, Local: x.local, Remote: x.remote})
+				s.joins = append(s.joins, joining{x, s.now.Add(s.lines[a.Waypoint].trip)})
 			}
 		case path.DestroySubflow:
 			if x := s.find(a.Local); x != nil {
@@ -105,12 +119,16 @@ func (s *stream) tell(ev path.Event) {
 		case path.RemoveAddr:
 			s.note("remove %d", a.LocalID)
 		case path.SetBackup:
-			if x := s.find(a.Local); x != nil && x.backup != a.Backup {
+			if x := s.find(a.Local); x != nil && x.backup != a.Backup && !s.now.Before(x.full) {
 				s.note("%s %s", map[bool]string{true: "demote", false: "promote"}[a.Backup], name(x.waypoint))
 				x.backup = a.Backup
 			}
 		case path.Watch:
 			follow = append(follow, s.samples())
+		case path.Measure:
+			if x := s.find(a.Local); x != nil {
+				follow = append(follow, path.Measured{Samples: []path.Sample{s.sample(x)}})
+			}
 		}
 	}
 	for _, ev := range follow {
@@ -120,6 +138,16 @@ func (s *stream) tell(ev path.Event) {
 
 func (s *stream) note(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf("%d ms: ", s.now.Sub(s.died).Milliseconds())+fmt.Sprintf(format, args...))
+}
+
+// over returns the subflow through a waypoint, or nil.
+func (s *stream) over(waypoint string) *streamed {
+	for _, x := range s.subflows {
+		if x.waypoint == waypoint {
+			return x
+		}
+	}
+	return nil
 }
 
 func (s *stream) find(local netip.AddrPort) *streamed {
@@ -147,7 +175,7 @@ func (s *stream) again(x *streamed) {
 func (s *stream) send() {
 	var uses []*streamed
 	for _, x := range s.subflows {
-		if !x.backup {
+		if !x.backup && !s.now.Before(x.full) {
 			uses = append(uses, x)
 		}
 	}
@@ -173,6 +201,7 @@ func (s *stream) send() {
 // run lets time pass.
 func (s *stream) run(long time.Duration) {
 	for end := s.now.Add(long); s.now.Before(end); s.now = s.now.Add(time.Millisecond) {
+		s.join()
 		if !s.paused && s.now.Sub(birth)%s.every == 0 {
 			s.send()
 		}
@@ -188,6 +217,22 @@ func (s *stream) run(long time.Duration) {
 			s.round = s.now.Add(dt)
 			s.tell(s.samples())
 		}
+	}
+}
+
+// join establishes the subflows whose handshakes are over.
+func (s *stream) join() {
+	for len(s.joins) > 0 {
+		i := slices.IndexFunc(s.joins, func(j joining) bool { return !s.now.Before(j.at) })
+		if i < 0 {
+			return
+		}
+		j := s.joins[i]
+		s.joins = slices.Delete(s.joins, i, i+1)
+		j.full = s.now.Add(s.lines[j.waypoint].trip)
+		j.lastData, j.lastAnswer, j.lastSent = s.now, s.now, s.now
+		s.subflows = append(s.subflows, j.streamed)
+		s.tell(path.SubflowEstablished{Token: 1, LocalID: j.id, Local: j.local, Remote: j.remote})
 	}
 }
 
@@ -221,17 +266,22 @@ func (x *streamed) arrive(s *stream, line *streamLine) {
 func (s *stream) samples() path.Measured {
 	ev := path.Measured{Progress: []path.Progress{{Token: 1, Received: s.upTo}}}
 	for _, x := range s.subflows {
-		trip, data := s.lines[x.waypoint].trip, uint64(0)
-		if s.server {
-			data = x.segments
-		}
-		ev.Samples = append(ev.Samples, path.Sample{
-			Token: 1, Local: x.local, Remote: x.remote, BytesReceived: messageBytes * data, BytesAcked: x.acked, Unacked: len(x.sent),
-			MinRTT: trip, RTT: trip, ReceiverRTT: trip, DataSegsOut: uint32(x.out), SegsIn: x.segments, DataSegsIn: data, DataEnd: x.dataEnd,
-			LastData: s.now.Sub(x.lastData), LastAnswer: s.now.Sub(x.lastAnswer), LastSent: s.now.Sub(x.lastSent),
-		})
+		ev.Samples = append(ev.Samples, s.sample(x))
 	}
 	return ev
+}
+
+// sample returns the counters of a subflow.
+func (s *stream) sample(x *streamed) path.Sample {
+	trip, data := s.lines[x.waypoint].trip, uint64(0)
+	if s.server {
+		data = x.segments
+	}
+	return path.Sample{
+		Token: 1, Local: x.local, Remote: x.remote, BytesReceived: messageBytes * data, BytesAcked: x.acked, Unacked: len(x.sent),
+		MinRTT: trip, RTT: trip, ReceiverRTT: trip, DataSegsOut: uint32(x.out), SegsIn: x.segments, DataSegsIn: data, DataEnd: x.dataEnd,
+		LastData: s.now.Sub(x.lastData), LastAnswer: s.now.Sub(x.lastAnswer), LastSent: s.now.Sub(x.lastSent),
+	}
 }
 
 // kill makes a path drop everything from now on.

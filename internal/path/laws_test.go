@@ -117,7 +117,7 @@ func (w *world) setBackup(a path.SetBackup) {
 	}
 	carries := func(x *wsub) bool { return x != s && x.up && !x.backup && !x.leaving && w.here(x) }
 	switch {
-	case !a.Backup:
+	case !a.Backup, s.backup && w.cfg.ByWorth && !c.adopted: // said again, which changes nothing
 	case !w.cfg.ByWorth:
 		w.t.Fatalf("%+v: nothing is to be set aside", a)
 	case c.adopted:

@@ -121,6 +121,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	s.hear(sm)
 	s.take(sm, t.now, received, acked, !t.slotless)
 	t.keepKnown(s)
+	far := m.leaveFarBehind(t, s)
 	if s.setsOut(t.now) {
 		m.conns.watch(t.conn, t.now)
 	}
@@ -137,7 +138,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 			m.countSilence(s.detour, t.server, s.since, t.now)
 		}
 	}
-	if heard || stalled || settled {
+	if heard || stalled || settled || far {
 		m.step(t)
 	}
 }

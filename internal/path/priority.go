@@ -13,10 +13,11 @@ import (
 //     The wait doubles each time, because the peer may have no other path that works.
 //   - Nothing shows that a promotion got lost, because the peer may have nothing to send. It is sent a few times,
 //     until data moves on the subflow, and more often as long as data moves only on other subflows.
-//   - Linux may refuse a change just after the subflow came up. So such a change is sent again once the subflow is older.
+//   - Linux refuses a change until the subflow is fully established, a round trip after it came up. So a change is sent
+//     again once the subflow is surely older than that.
 
 const (
-	// takesPriority is the age of a subflow from which the kernel surely accepts a change.
+	// takesPriority is the least age of a subflow from which the kernel surely accepts a change.
 	takesPriority = 300 * time.Millisecond
 	// drains is the longest time that a peer needs to send its queue on a subflow. It took 0.35 to 0.55 s on paths of
 	// 10 Mbit/s.
@@ -49,9 +50,13 @@ func (t turn) tellPriority(s *subflow) {
 	t.out.do(SetBackup{t.token, s.local, s.remote, s.backup})
 }
 
+// takes returns the age from which the kernel surely accepts a change of the subflow's priority. The join took at least a
+// round trip.
+func (s *subflow) takes() time.Duration { return max(takesPriority, 2*min(s.took, synAgain)) }
+
 // tellAgainAt returns when a priority is sent again even if nothing shows that it got lost, or zero if it is not.
 func (c *conn) tellAgainAt(s *subflow) (at time.Time) {
-	takes := s.since.Add(takesPriority)
+	takes := s.since.Add(s.takes())
 	switch {
 	case !s.up || s.told.times == 0:
 		return at

@@ -17,6 +17,7 @@ func (m *Manager) step(t turn) {
 		t.promote()
 		t.probeHandshake()
 		t.lookNow()
+		m.measureYoung(t)
 		m.tryAgain(t)
 		m.restrict(t)
 		m.arrange(t)
@@ -133,6 +134,9 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 			at(s.timeout())
 		}
 		at(t.tellAgainAt(s))
+		if m.mayBeFar(t, s) {
+			at(s.fullyUp())
+		}
 		if !s.crowded.IsZero() {
 			at(s.crowded.Add(exchangedIn))
 		}

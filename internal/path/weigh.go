@@ -243,8 +243,8 @@ func (m *Manager) divide(t turn) {
 		m.gather(t)
 		return
 	}
-	if m.expectsMessages(t) && !t.attention.traffic.MovedMuch() {
-		return // its detours began as backups, and stay backups for now
+	if t.kind == measure.Short && !t.attention.traffic.MovedMuch() {
+		return // detours that began as backups, or became backups because they are far, stay that for now
 	}
 	t.carryAgainWhere(func(s *subflow) bool { return s.isAside(standsBy) })
 }
@@ -307,7 +307,7 @@ func (m *Manager) gather(t turn) {
 		a.carrier, a.took = best, m.wait(t, best)
 	}
 	for _, s := range t.subflows {
-		if s == best || !t.ours(s) || !s.stayed(t.now) || s.backup && !s.isAside(standsBy) || t.now.Sub(s.since) < takesPriority {
+		if s == best || !t.ours(s) || !s.stayed(t.now) || s.backup && !s.isAside(standsBy) || t.now.Before(s.fullyUp()) {
 			continue
 		}
 		why := m.compareWaits(t, s, best)

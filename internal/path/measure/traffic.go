@@ -117,6 +117,12 @@ func (t *Traffic) BeginsAsMessages() bool {
 // MovedMuch reports whether much has moved at a time, or the network surely limited what moved, before the kind was known.
 func (t *Traffic) MovedMuch() bool { return t.begins.much }
 
+// IsLittle reports whether so few bytes moved in this time that the program surely held them back. trip is the round trip
+// without a queue.
+func IsLittle(bytes uint64, over, trip time.Duration) bool {
+	return float64(bytes)*trip.Seconds() < flight/2*over.Seconds()
+}
+
 func (b *beginning) take(m Moment) {
 	switch {
 	case m.Received+m.Acked == 0:

@@ -1,0 +1,63 @@
+package path
+
+import (
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/measure"
+	"github.com/detour-collective/dcol/internal/path/policy"
+)
+
+// This file keeps the first messages of a connection off a detour that is much longer than the direct path. Linux uses
+// each subflow that is no backup as soon as it is fully established, and the kind of traffic is known only later. So such
+// a detour becomes a backup at that moment, if little has moved until then. It carries as soon as much moves, or the
+// traffic turns out to be bulk (divide).
+
+// fullyLater is the time by which a subflow may be fully established later than the duration of its join tells.
+const fullyLater = 2 * time.Millisecond
+
+// fullyUp returns when a subflow that this host opened is fully established: when the peer has answered the last
+// segment of the handshake. Until then, it carries no data, and Linux refuses to change its priority.
+func (s *subflow) fullyUp() time.Time { return s.since.Add(s.took + fullyLater) }
+
+// mayBeFar reports whether a detour is to be compared with the direct path because it came up just now.
+func (m *Manager) mayBeFar(t turn, s *subflow) bool {
+	_, detours := t.rule.Policy.(policy.Detours)
+	return m.cfg.ByWorth && detours && !t.adopted && t.open() && t.kind == measure.Short && !t.kindSaid &&
+		s.detour != nil && s.up && !s.backup && s.aside == nil && s.took > 0 && s.took < synAgain && t.now.Sub(s.since) <= s.takes()
+}
+
+// measureYoung requests samples of the direct path and of detours that may be far, once these are fully established.
+func (m *Manager) measureYoung(t turn) {
+	for _, s := range t.subflows {
+		if !m.mayBeFar(t, s) || t.now.Before(s.fullyUp()) || !s.at.Before(s.fullyUp()) {
+			continue
+		}
+		if direct := t.directThatCarries(); direct != nil {
+			t.out.do(Measure{t.token, direct.local, direct.remote})
+			t.out.do(Measure{t.token, s.local, s.remote})
+		}
+	}
+}
+
+// directThatCarries returns the direct path if it carries and works, or nil.
+func (t turn) directThatCarries() *subflow {
+	return t.find(func(s *subflow) bool { return s.direct && t.ours(s) && !s.backup && t.works(s) })
+}
+
+// leaveFarBehind sets a detour aside that was just sampled and is much longer than the direct path. It reports whether it
+// did.
+func (m *Manager) leaveFarBehind(t turn, s *subflow) bool {
+	if !m.mayBeFar(t, s) || t.now.Before(s.fullyUp()) {
+		return false
+	}
+	direct := t.directThatCarries()
+	if direct == nil || direct.minRTT == 0 || s.minRTT == 0 || !measure.IsLittle(t.carried, t.now.Sub(t.since), direct.minRTT) {
+		return false
+	}
+	wait, carries := m.wait(t, direct), m.wait(t, s)
+	if !isQuicker(wait, carries) {
+		return false
+	}
+	t.putAside(s, standsBy, Verdict{Waypoint: direct.waypoint(), Wait: carries, OtherWait: wait})
+	return true
+}

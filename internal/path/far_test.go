@@ -1,0 +1,54 @@
+package path_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// The first messages of a connection do not go over a detour that is much longer than the direct path, although it is not known
+// yet that they are messages. Over a detour that is about as long, or beside bulk traffic, they may.
+func TestFirstMessagesAvoidFarDetours(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		detour, every time.Duration
+		uses          bool
+	}{
+		"far":             {130 * ms, 20 * ms, false},
+		"very far":        {690 * ms, 20 * ms, false},
+		"rare messages":   {130 * ms, 50 * ms, false},
+		"as long":         {32 * ms, 20 * ms, true},
+		"far, much moves": {130 * ms, ms, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := beginStream(t, false, lines(30*ms, c.detour), nil, "bob")
+			s.every = c.every
+			s.run(3 * c.detour)
+			detour := s.over("bob")
+			if detour == nil || s.now.Before(detour.full) {
+				t.Fatal("the detour is not up")
+			}
+			if used := detour.out > 0; used != c.uses {
+				t.Errorf("%d messages went over the detour: %v", detour.out, s.log)
+			}
+			s.run(3 * time.Second)
+			if !c.uses && detour.out > 0 {
+				t.Errorf("%d messages went over the detour later: %v", detour.out, s.log)
+			}
+		})
+	}
+}
+
+// A far detour carries once it shows that the traffic is bulk, which it did not at first.
+func TestFarDetourCarriesBulkThatBeganSlowly(t *testing.T) {
+	s := beginStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), nil, "bob")
+	s.run(400 * time.Millisecond)
+	if s.happened("demote bob") < 0 {
+		t.Fatal("the detour carries")
+	}
+	s.every = time.Millisecond
+	s.run(time.Second)
+	if detour := s.over("bob"); detour.backup {
+		t.Errorf("the detour does not carry: %v", fmt.Sprint(s.log))
+	}
+}
