@@ -69,6 +69,7 @@ func (m *Manager) endDead(t turn) bool {
 	for _, s := range dead {
 		if s.id == 0 {
 			t.removals.owe(s)
+			t.firstEnded = true
 		}
 	}
 	return true

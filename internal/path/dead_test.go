@@ -28,6 +28,7 @@ type stream struct {
 	joins     []joining     // under way
 	round     time.Time     // of the next samples
 	refuses   bool          // the server accepts no join on the direct path
+	places    int           // the number of subflows that the server accepts beside the first; zero: all
 	paused    bool          // nobody sends
 	lose      int           // so many of the next messages that are sent are lost
 	log       []string      // what the Manager did, with the time since the death
@@ -57,10 +58,12 @@ type streamed struct {
 	full                 time.Time // when it is fully established. Until then it carries nothing, and its priority cannot be changed
 }
 
-// joining is a subflow whose handshake is under way until at.
+// joining is a subflow whose handshake is under way. If its SYN is lost, it is sent again later and later.
 type joining struct {
 	*streamed
-	at time.Time
+	at       time.Time // when the SYN is sent, or answered
+	again    time.Duration
+	answered bool
 }
 
 type message struct {
@@ -84,12 +87,17 @@ func beginStream(t *testing.T, server bool, lines map[string]*streamLine, messag
 	s.m = path.New(path.Config{Policy: policy.Detours{Subflows: 1 + len(waypoints)}, ByWorth: true, Seed: 1, MessagePorts: messages})
 	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
 	for _, w := range waypoints {
-		s.tell(path.DetourOffered{Detour: path.Detour{ID: path.DetourID(w), Kind: path.InBand, Waypoint: w, Remote: netip.AddrPortFrom(ip(w), 0)}})
+		s.offer(w)
 	}
 	first := &streamed{local: netip.AddrPortFrom(ip("me"), s.port), remote: netip.AddrPortFrom(ip("web"), 80), lastData: s.now, lastAnswer: s.now, lastSent: s.now}
 	s.subflows = []*streamed{first}
 	s.tell(path.ConnEstablished{Token: 1, Local: first.local, Remote: first.remote})
 	return s
+}
+
+// offer offers a detour through a waypoint.
+func (s *stream) offer(w string) {
+	s.tell(path.DetourOffered{Detour: path.Detour{ID: path.DetourID(w), Kind: path.InBand, Waypoint: w, Remote: netip.AddrPortFrom(ip(w), 0)}})
 }
 
 func (s *stream) tell(ev path.Event) {
@@ -107,10 +115,11 @@ func (s *stream) tell(ev path.Event) {
 			switch {
 			case a.Waypoint == "" && s.refuses:
 				follow = append(follow, path.SubflowClosed{Token: 1, LocalID: a.LocalID, Local: x.local, Remote: a.Remote})
-			case !s.lines[a.Waypoint].dead:
-				s.joins = append(s.joins, joining{x, s.now.Add(s.lines[a.Waypoint].trip)})
+			default:
+				s.joins = append(s.joins, joining{streamed: x, at: s.now, again: time.Second})
 			}
 		case path.DestroySubflow:
+			s.joins = slices.DeleteFunc(s.joins, func(j joining) bool { return j.local == a.Local })
 			if x := s.find(a.Local); x != nil {
 				s.note("end %s", name(x.waypoint))
 				s.subflows = slices.DeleteFunc(s.subflows, func(y *streamed) bool { return x == y })
@@ -222,8 +231,19 @@ func (s *stream) run(long time.Duration) {
 
 // join establishes the subflows whose handshakes are over.
 func (s *stream) join() {
+	for i := range s.joins {
+		j := &s.joins[i]
+		line := s.lines[j.waypoint]
+		switch {
+		case j.answered || s.now.Before(j.at):
+		case line.dead:
+			j.at, j.again = s.now.Add(j.again), 2*j.again
+		default:
+			j.at, j.answered = s.now.Add(line.trip), true
+		}
+	}
 	for len(s.joins) > 0 {
-		i := slices.IndexFunc(s.joins, func(j joining) bool { return !s.now.Before(j.at) })
+		i := slices.IndexFunc(s.joins, func(j joining) bool { return j.answered && !s.now.Before(j.at) })
 		if i < 0 {
 			return
 		}
@@ -231,8 +251,18 @@ func (s *stream) join() {
 		s.joins = slices.Delete(s.joins, i, i+1)
 		j.full = s.now.Add(s.lines[j.waypoint].trip)
 		j.lastData, j.lastAnswer, j.lastSent = s.now, s.now, s.now
+		beside := 0
+		for _, x := range s.subflows {
+			if x.id != 0 {
+				beside++
+			}
+		}
 		s.subflows = append(s.subflows, j.streamed)
 		s.tell(path.SubflowEstablished{Token: 1, LocalID: j.id, Local: j.local, Remote: j.remote})
+		if s.places > 0 && beside >= s.places {
+			s.subflows = slices.DeleteFunc(s.subflows, func(x *streamed) bool { return x == j.streamed })
+			s.tell(path.SubflowClosed{Token: 1, LocalID: j.id, Local: j.local, Remote: j.remote})
+		}
 	}
 }
 
@@ -438,4 +468,46 @@ func TestDirectPathThatMayNotReturnStays(t *testing.T) {
 			t.Errorf("the direct path of the next connection ended: %v", s.log)
 		}
 	})
+}
+
+// The server is due to be asked whether it accepts more subflows. That does not give the direct path a place.
+func TestDirectPathStaysThoughPlacesAreToBeChecked(t *testing.T) {
+	const ms = time.Millisecond
+	paths := lines(30*ms, 130*ms)
+	paths["carol"], paths["dave"] = &streamLine{trip: 140 * ms}, &streamLine{trip: 150 * ms}
+	s := beginStream(t, false, paths, []uint16{80}, "bob", "carol", "dave")
+	s.places = 2
+	s.run(20 * time.Second)
+	s.tell(path.DetourWithdrawn{ID: "dave"})
+	s.now = s.now.Add(15 * time.Minute)
+	s.run(20 * time.Second)
+	s.kill("")
+	s.run(3 * time.Second)
+	if s.happened("end direct") >= 0 {
+		t.Errorf("the direct path ended: %v", s.log)
+	}
+}
+
+// While the direct path does not work, another detour becomes usable. It does not take the place of the direct path.
+func TestDetourLeavesPlaceToDirectPath(t *testing.T) {
+	const ms = time.Millisecond
+	paths := lines(30*ms, 130*ms)
+	paths["carol"] = &streamLine{trip: 140 * ms, dead: true}
+	s := beginStream(t, false, paths, []uint16{80}, "bob", "carol")
+	s.places = 2
+	s.tell(path.DetourWithdrawn{ID: "carol"})
+	s.run(25 * time.Second)
+	s.kill("")
+	s.run(time.Second)
+	if s.happened("end direct") < 0 {
+		t.Fatal("the direct path did not end")
+	}
+	paths["carol"].dead = false
+	s.offer("carol")
+	s.run(20 * time.Second)
+	paths[""].dead = false
+	s.run(20 * time.Second)
+	if direct := s.over(""); direct == nil || direct.backup {
+		t.Errorf("the direct path does not carry: %v", s.log)
+	}
 }
