@@ -71,6 +71,9 @@ func (m *Manager) endDead(t turn) bool {
 			t.removals.owe(s)
 			t.firstEnded = true
 		}
+		if s == t.attention.carrier { // messages that return to it soon do not follow paths that flap
+			t.attention.carrier, t.attention.changes = nil, max(0, t.attention.changes-1)
+		}
 	}
 	return true
 }

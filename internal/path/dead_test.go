@@ -511,3 +511,25 @@ func TestDetourLeavesPlaceToDirectPath(t *testing.T) {
 		t.Errorf("the direct path does not carry: %v", s.log)
 	}
 }
+
+// The direct path fails again and again for a moment. The messages return to it as soon as it works.
+func TestMessagesReturnAfterShortDeaths(t *testing.T) {
+	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+	ends := 0
+	for range 8 {
+		s.kill("")
+		s.run(1500 * time.Millisecond)
+		s.lines[""].dead = false
+		s.run(8 * time.Second)
+		if s.happened("end direct") >= 0 {
+			ends++
+		}
+		if direct, bob := s.over(""), s.over("bob"); direct == nil || direct.backup || bob == nil || !bob.backup {
+			t.Errorf("after %d ends, the messages do not go over the direct path: %v", ends, s.log)
+		}
+		s.run(2 * time.Minute)
+	}
+	if ends < 5 {
+		t.Errorf("the direct path ended only %d times", ends)
+	}
+}
