@@ -12,7 +12,8 @@ import (
 // several retransmission timers, which take about a second. If the subflow ends, it does so at once
 // (docs/kernel-behaviour.md). So a subflow that carries messages ends if another carries, and either
 //
-//   - the answer to several segments that this host sent over it is overdue, because one alone may just be lost, or
+//   - the answer to several segments that this host sent over it is overdue, because one alone may just be lost, and
+//     another subflow was heard meanwhile, because otherwise this host's own link may pause, or
 //   - it was silent when the connection stalled, and other subflows have brought data since that comes after what is
 //     missing.
 //
@@ -38,9 +39,11 @@ func (s *subflow) overdueAt() time.Time {
 	if s.waiting.IsZero() {
 		return time.Time{}
 	}
-	trip := max(s.minRTT, s.rtt)
-	return later(s.lastAnswer().Add(max(overdueLeast, overdueTrips*trip)), s.waiting.Add(stallTrips*trip))
+	return later(s.lastAnswer().Add(max(overdueLeast, overdueTrips*s.usualTrip())), s.waiting.Add(stallTrips*s.usualTrip()))
 }
+
+// usualTrip returns the round trip that an answer usually takes.
+func (s *subflow) usualTrip() time.Duration { return max(s.minRTT, s.rtt) }
 
 // isOverdue reports whether the answer to several segments, or to one that was sent again, is overdue.
 func (t turn) isOverdue(s *subflow) bool {
@@ -50,7 +53,16 @@ func (t turn) isOverdue(s *subflow) bool {
 
 // isDead reports whether messages are stuck on a subflow that carries.
 func (t turn) isDead(s *subflow) bool {
-	return t.ours(s) && !s.backup && s.measuredAt(t.now) && (t.isOverdue(s) || t.inDoubt(s) && t.holdsUp(s, true, t.now))
+	return t.ours(s) && !s.backup && s.measuredAt(t.now) &&
+		(t.isOverdue(s) && t.heardBesides(s) || t.inDoubt(s) && t.holdsUp(s, true, t.now))
+}
+
+// heardBesides reports whether another subflow was heard when the answer over s should have come. So this host is not cut
+// off.
+func (t turn) heardBesides(s *subflow) bool {
+	return t.has(func(x *subflow) bool {
+		return x != s && t.isLive(x) && x.at.Equal(t.now) && x.lastAnswer().After(s.waiting.Add(s.usualTrip()))
+	})
 }
 
 // endDead ends the subflows on which messages are stuck. It reports whether there were any.
@@ -93,13 +105,15 @@ func (m *Manager) lookSoon(t turn) {
 			a.look = then
 		}
 	}
+	undecided := t.isStalled()
 	for _, s := range t.carriers() {
 		at(s.overdueAt())
 		if s.measuredAt(t.now) {
 			at(t.lateAt(s))
 		}
+		undecided = undecided || t.isOverdue(s) && t.now.Sub(a.stalls.calledUp) < asideWaits
 	}
-	if t.isStalled() {
+	if undecided {
 		at(t.now.Add(looksEvery))
 	}
 	if due := t.due.Due(); !a.look.IsZero() && (due.IsZero() || a.look.Before(due)) {
