@@ -121,7 +121,7 @@ func (m *Manager) lookSoon(t turn) {
 	}
 }
 
-// lookNow requests the sample that was planned.
+// lookNow requests the sample that was planned, unless a round that came late has just brought it.
 func (t turn) lookNow() {
 	if t.attention == nil || t.attention.look.IsZero() || t.now.Before(t.attention.look) {
 		return
@@ -129,7 +129,10 @@ func (t turn) lookNow() {
 	t.attention.look = time.Time{}
 	var subflows []Ends
 	for _, s := range t.subflows {
-		if s.up {
+		switch {
+		case s.up && s.at.Equal(t.now):
+			return
+		case s.up:
 			subflows = append(subflows, Ends{s.local, s.remote})
 		}
 	}

@@ -28,6 +28,7 @@ type stream struct {
 	joins     []joining     // under way
 	round     time.Time     // of the next samples
 	refuses   bool          // the server accepts no join on the direct path
+	watches   int           // samples requested between rounds
 	places    int           // the number of subflows that the server accepts beside the first; zero: all
 	paused    bool          // nobody sends
 	lose      int           // so many of the next messages that are sent are lost
@@ -133,6 +134,7 @@ func (s *stream) tell(ev path.Event) {
 				x.backup = a.Backup
 			}
 		case path.Watch:
+			s.watches++
 			follow = append(follow, s.samples())
 		case path.Measure:
 			if x := s.find(a.Local); x != nil {
@@ -546,5 +548,22 @@ func TestMessagesReturnAfterShortDeaths(t *testing.T) {
 	}
 	if ends < 5 {
 		t.Errorf("the direct path ended only %d times", ends)
+	}
+}
+
+// The agent is late: the time of the next sample comes and goes before a round of samples. The connection is not sampled again at
+// the same time.
+func TestLateRoundTakesPlaceOfPlannedSample(t *testing.T) {
+	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+	s.kill("")
+	s.run(120 * time.Millisecond)
+	if s.happened("promote bob") >= 0 {
+		t.Fatal("the detour was called up already")
+	}
+	before := s.watches
+	s.now = s.now.Add(100 * time.Millisecond)
+	s.tell(s.samples())
+	if s.happened("promote bob") < 0 || s.watches != before {
+		t.Errorf("%d more samples: %v", s.watches-before, s.log)
 	}
 }
