@@ -68,7 +68,7 @@ func (t turn) heardBesides(s *subflow) bool {
 // endDead ends the subflows on which messages are stuck. It reports whether there were any.
 func (m *Manager) endDead(t turn) bool {
 	a := &t.attention.stalls
-	if t.kind != measure.Messages || t.now.Before(a.deaths.at) {
+	if t.kind != measure.Messages || t.now.Before(a.deaths.at) || t.halfClosed { // then nothing could join again
 		return false
 	}
 	dead := t.where(func(s *subflow) bool { return t.isDead(s) && (s.detour != nil || m.places.acceptsDirect(t, s)) })

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ type stream struct {
 	turns     int           // messages sent
 	joins     []joining     // under way
 	round     time.Time     // of the next samples
+	closed    bool          // one end of the connection is closed, so this host's kernel opens no more subflows
 	refuses   bool          // the server accepts no join on the direct path
 	watches   int           // samples requested between rounds
 	places    int           // the number of subflows that the server accepts beside the first; zero: all
@@ -112,6 +114,10 @@ func (s *stream) tell(ev path.Event) {
 				lastData: s.now, lastAnswer: s.now, lastSent: s.now,
 			}
 			s.note("join %s", name(a.Waypoint))
+			if s.closed {
+				follow = append(follow, path.CreateFailed{Token: 1, LocalID: a.LocalID, Err: syscall.ENOTCONN, HalfClosed: true})
+				continue
+			}
 			follow = append(follow, path.SubflowRequested{Token: 1, LocalID: a.LocalID, Local: x.local})
 			switch {
 			case a.Waypoint == "" && s.refuses:
@@ -565,5 +571,26 @@ func TestLateRoundTakesPlaceOfPlannedSample(t *testing.T) {
 	s.tell(s.samples())
 	if s.happened("promote bob") < 0 || s.watches != before {
 		t.Errorf("%d more samples: %v", s.watches-before, s.log)
+	}
+}
+
+// The kernel opens no more subflows because one end of the connection is closed. A subflow that ended would be missed.
+func TestHalfClosedConnectionKeepsSubflows(t *testing.T) {
+	const ms = time.Millisecond
+	paths := lines(30*ms, 130*ms)
+	paths["carol"] = &streamLine{trip: 140 * ms}
+	s := beginStream(t, false, paths, []uint16{80}, "bob", "carol")
+	s.tell(path.DetourWithdrawn{ID: "carol"})
+	s.run(20 * time.Second)
+	s.tell(path.SubflowClosed{Token: 1, LocalID: s.over("carol").id, Local: s.over("carol").local, Remote: s.over("carol").remote})
+	s.subflows = slices.DeleteFunc(s.subflows, func(x *streamed) bool { return x.waypoint == "carol" })
+	s.run(5 * time.Second)
+	s.closed = true
+	s.offer("carol")
+	s.run(20 * time.Second)
+	s.kill("")
+	s.run(3 * time.Second)
+	if s.happened("promote bob") < 0 || s.happened("end direct") >= 0 {
+		t.Errorf("the direct path ended: %v", s.log)
 	}
 }
