@@ -77,6 +77,7 @@ func (m *Manager) endDead(t turn) bool {
 		return false
 	}
 	a.deaths.failed(0, t.now)
+	a.calm, a.times = time.Time{}, 0 // the stall was real
 	m.giveUp(t, errOverdue, dead...)
 	for _, s := range dead {
 		if s.id == 0 {

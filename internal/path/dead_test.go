@@ -574,6 +574,20 @@ func TestLateRoundTakesPlaceOfPlannedSample(t *testing.T) {
 	}
 }
 
+// The server sends. After the first death was real, the second is noticed as early.
+func TestSecondDeathIsNoticedAsEarly(t *testing.T) {
+	s := newStream(t, true, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+	for range 3 {
+		s.kill("")
+		s.run(time.Second)
+		if ends := s.happened("end direct"); ends < 0 || ends > 450 {
+			t.Errorf("the direct path ended after %d ms: %v", ends, s.log)
+		}
+		s.lines[""].dead = false
+		s.run(7 * time.Second)
+	}
+}
+
 // The kernel opens no more subflows because one end of the connection is closed. A subflow that ended would be missed.
 func TestHalfClosedConnectionKeepsSubflows(t *testing.T) {
 	const ms = time.Millisecond
