@@ -7,28 +7,28 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file ends a subflow on which messages are stuck. A detour that is called up brings only what is sent from then on.
-// What is stuck on a dead path, Linux sends again on another only if that one has nothing else under way, or after
-// several retransmission timers, which take about a second. If the subflow ends, it does so at once
-// (docs/kernel-behaviour.md). So a subflow that carries messages ends if another carries, and either
+// This file ends a subflow on which messages are stuck. A detour that is called up (stall.go) carries only what is sent from
+// then on. Linux sends the data that is stuck on a dead path again over another only if that one has nothing else under way,
+// or after several retransmission timers, which take about a second. When the dead path's subflow ends, Linux sends the data
+// again at once (docs/kernel-behaviour.md). So a subflow that carries messages ends if another carries, and either
 //
 //   - the answer to several segments that this host sent over it is overdue, because one alone may just be lost, and
 //     another subflow was heard meanwhile, because otherwise this host's own link may pause, or
 //   - it was silent when the connection stalled, and other subflows have brought data since that comes after what is
 //     missing.
 //
-// To notice this in time, such a connection is sampled again before the next round of close samples (look).
+// To notice this in time, such a connection is sampled again before the next round of close samples (lookSoon).
 //
-// If the path works after all, that costs little: a direct path joins again at once, and a detour after a moment. But each
-// end makes the connection wait longer until the next.
+// If the path works after all, its end costs little: a direct path joins again at once, and a detour after a moment. Each
+// end doubles the time until the connection may end a subflow again.
 
 const (
-	// overdueLeast is the least time without an answer after which it is overdue, at least overdueTrips round trips.
+	// overdueLeast is the time without an answer after which it is overdue, at least overdueTrips round trips.
 	overdueLeast = 150 * time.Millisecond
 	overdueTrips = 4
 	// overdueSegments is the number of segments without an answer that show more than a single loss.
 	overdueSegments = 3
-	// looksEvery is the time between two samples while it is not known whether a stall is real.
+	// looksEvery is the time between two samples while it does not show yet whether a stall is real.
 	looksEvery = 20 * time.Millisecond
 )
 
@@ -51,7 +51,7 @@ func (t turn) isOverdue(s *subflow) bool {
 	return !at.IsZero() && !t.now.Before(at) && (s.unacked >= overdueSegments || s.backoff > 0)
 }
 
-// isDead reports whether messages are stuck on a subflow that carries.
+// isDead reports whether the subflow carries and messages are stuck on it, by the two signs above.
 func (t turn) isDead(s *subflow) bool {
 	return t.ours(s) && !s.backup && s.measuredAt(t.now) &&
 		(t.isOverdue(s) && t.heardBesides(s) || t.inDoubt(s) && t.holdsUp(s, true, t.now))
@@ -91,7 +91,8 @@ func (m *Manager) endDead(t turn) bool {
 	return true
 }
 
-// lookSoon plans a sample of a connection that carries messages and may stall before the next round.
+// lookSoon plans the next sample between rounds of a connection that carries messages: when an answer or data becomes
+// overdue, or soon if a stall is not decided.
 func (m *Manager) lookSoon(t turn) {
 	a := t.attention
 	if a == nil {

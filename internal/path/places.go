@@ -37,8 +37,8 @@ const (
 type places struct {
 	limits  map[netip.Addr]limit
 	refused uint64 // number of subflows that servers closed because they accept no more
-	// once has the servers that did not accept the direct path of a connection again, and when they last did not.
-	once map[netip.Addr]time.Time
+	// noDirect has the servers that refused to let the direct path of a connection join again, and when they last did.
+	noDirect map[netip.Addr]time.Time
 }
 
 // limit is the number of subflows that one server accepts.
@@ -157,13 +157,13 @@ func (p *places) note(t turn) string {
 	return note
 }
 
-// refusedDirect records that the server, or a middlebox before it, did not accept the direct path of a connection again.
-func (p *places) refusedDirect(t turn) { p.once[t.server.Addr()] = t.now }
+// refusedDirect records that the server, or a middlebox before it, refused to let the direct path of a connection join again.
+func (p *places) refusedDirect(t turn) { p.noDirect[t.server.Addr()] = t.now }
 
-// acceptsDirect reports whether the server is expected to accept the direct path again after its subflow has ended. Servers do
-// not count a connection's first subflow, and Linux accepts two more by default.
+// acceptsDirect reports whether the server is expected to let the direct path join again if its subflow ends. A later direct
+// subflow frees its own place. The first subflow has none, because servers do not count it.
 func (p *places) acceptsDirect(t turn, direct *subflow) bool {
-	if at, ok := p.once[t.server.Addr()]; ok && within(at, t.now, longestPlaces) {
+	if at, ok := p.noDirect[t.server.Addr()]; ok && within(at, t.now, longestPlaces) {
 		return false
 	}
 	if direct.id != 0 {
@@ -176,6 +176,6 @@ func (p *places) acceptsDirect(t turn, direct *subflow) bool {
 }
 
 func (p *places) forget(now time.Time) {
-	maps.DeleteFunc(p.once, func(_ netip.Addr, at time.Time) bool { return !within(at, now, longestPlaces) })
+	maps.DeleteFunc(p.noDirect, func(_ netip.Addr, at time.Time) bool { return !within(at, now, longestPlaces) })
 	maps.DeleteFunc(p.limits, func(_ netip.Addr, l limit) bool { return now.Sub(l.until) > longestPlaces })
 }
