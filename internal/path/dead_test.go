@@ -108,6 +108,9 @@ func (s *stream) tell(ev path.Event) {
 	for _, a := range slices.Clone(s.m.Handle(ev, s.now)) {
 		switch a := a.(type) {
 		case path.CreateSubflow:
+			if a.Token != 1 {
+				continue
+			}
 			s.port++
 			x := &streamed{
 				waypoint: a.Waypoint, id: a.LocalID, local: netip.AddrPortFrom(ip("me"), s.port), remote: a.Remote, backup: a.Backup,
@@ -606,5 +609,22 @@ func TestHalfClosedConnectionKeepsSubflows(t *testing.T) {
 	s.run(3 * time.Second)
 	if s.happened("promote bob") < 0 || s.happened("end direct") >= 0 {
 		t.Errorf("the direct path ended: %v", s.log)
+	}
+}
+
+// There are more connections than each round has time for. Then none is sampled between rounds, but a death is still noticed.
+func TestBusyHostPlansNoSamplesBetweenRounds(t *testing.T) {
+	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+	s.tell(path.ConnEstablished{Token: 2, Local: netip.AddrPortFrom(ip("me"), 39000), Remote: netip.AddrPortFrom(ip("web"), 80)})
+	s.tell(path.SubflowEstablished{Token: 2, LocalID: 1, Local: netip.AddrPortFrom(ip("me"), 39001), Remote: netip.AddrPortFrom(ip("bob"), 80)})
+	for range s.m.Watched(s.now, 1) {
+	}
+	if state := s.m.Snapshot(s.now).Sampling; state.Active != 2 || state.Measured != 1 {
+		t.Fatalf("sampling: %+v", state)
+	}
+	s.kill("")
+	s.run(time.Second)
+	if ends := s.happened("end direct"); s.watches > 0 || ends < 0 || ends > 600 {
+		t.Errorf("%d samples between rounds, the direct path ended after %d ms: %v", s.watches, ends, s.log)
 	}
 }
