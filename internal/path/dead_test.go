@@ -514,6 +514,23 @@ func TestDirectPathStaysThoughPlacesAreToBeChecked(t *testing.T) {
 	}
 }
 
+// The server refused a subflow once, which does not show for certain how many it accepts.
+func TestDirectPathStaysAfterOneRefusal(t *testing.T) {
+	const ms = time.Millisecond
+	paths := lines(30*ms, 130*ms)
+	paths["carol"] = &streamLine{trip: 140 * ms}
+	s := beginStream(t, false, paths, []uint16{80}, "bob", "carol")
+	s.places = 1
+	s.run(600 * ms)
+	s.tell(path.DetourWithdrawn{ID: "carol"})
+	s.run(20 * time.Second)
+	s.kill("")
+	s.run(3 * time.Second)
+	if s.happened("promote bob") < 0 || s.happened("end direct") >= 0 {
+		t.Errorf("the direct path ended: %v", s.log)
+	}
+}
+
 // While the direct path does not work, another detour becomes usable. It does not take the place of the direct path.
 func TestDetourLeavesPlaceToDirectPath(t *testing.T) {
 	const ms = time.Millisecond

@@ -172,7 +172,11 @@ func (p *places) acceptsDirect(t turn, direct *subflow) bool {
 	if free, known := p.free(t); known {
 		return free > 0
 	}
-	return t.beside(func(*subflow) bool { return true }) < usualPlaces
+	most := usualPlaces
+	if l := p.limits[t.server.Addr()]; l.refused > 0 {
+		most = min(most, l.n)
+	}
+	return t.beside(func(*subflow) bool { return true }) < most
 }
 
 func (p *places) forget(now time.Time) {
