@@ -20,10 +20,10 @@ const fullyLater = 2 * time.Millisecond
 func (s *subflow) fullyUp() time.Time { return s.since.Add(s.took + fullyLater) }
 
 // mayBeFar reports whether a detour is to be compared with the direct path: it came up a moment ago and carries, and the kind
-// of traffic is not known.
+// of traffic is not known. A connection without a slot is left alone, because it is not noticed when much moves.
 func (m *Manager) mayBeFar(t turn, s *subflow) bool {
 	_, detours := t.rule.Policy.(policy.Detours)
-	return m.cfg.ByWorth && detours && !t.adopted && t.open() && t.kind == measure.Short && !t.kindSaid &&
+	return m.cfg.ByWorth && detours && !t.adopted && !t.slotless && t.open() && t.kind == measure.Short && !t.kindSaid &&
 		s.detour != nil && s.up && !s.backup && s.aside == nil && s.took > 0 && s.took < synAgain && t.now.Sub(s.since) <= s.takesPriorityAfter()
 }
 
