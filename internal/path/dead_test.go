@@ -400,6 +400,20 @@ func TestDirectPathReturnsAfterDeath(t *testing.T) {
 	}
 }
 
+// The direct path works again after minutes. The messages return to it within half a minute, as to a path that stays and is probed.
+func TestDirectPathReturnsAfterLongDeath(t *testing.T) {
+	for _, down := range []time.Duration{time.Minute, 3 * time.Minute, 5 * time.Minute, 10 * time.Minute} {
+		s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+		s.kill("")
+		s.run(down)
+		s.lines[""].dead = false
+		s.run(35 * time.Second)
+		if direct, bob := s.over(""), s.over("bob"); direct == nil || direct.backup || bob == nil || !bob.backup {
+			t.Errorf("after %v, the messages do not return to the direct path: %v", down, s.log)
+		}
+	}
+}
+
 // All paths pause together, because this host's link does. No subflow ends, so the messages go on over the direct path at once.
 func TestPauseOfAllPathsEndsNone(t *testing.T) {
 	for _, server := range []bool{false, true} {
