@@ -35,8 +35,8 @@ type CreateSubflow struct {
 type DestroySubflow struct {
 	Token         Token
 	Local, Remote netip.AddrPort
-	// IfOpen is set if the path may work again. The caller then keeps the subflow if one end of the connection is closed,
-	// because Linux opens no other subflow for such a connection.
+	// IfOpen tells the caller to keep the subflow if one end of the connection is closed. It is set if the path may work
+	// again, because Linux opens no other subflow for such a connection.
 	IfOpen bool
 }
 

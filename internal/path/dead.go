@@ -7,27 +7,28 @@ import (
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
-// This file ends a subflow on which messages are stuck. A detour that is called up brings only what is sent from then on.
-// What is stuck on a dead path, Linux sends again on another only if that one has nothing else under way, or after
-// several retransmission timers, which take about a second. If the subflow ends, it does so at once
-// (docs/kernel-behaviour.md). So a subflow that carries messages ends if another carries, and either
+// This file ends a subflow on which messages are stuck. A detour that is called up (stall.go) carries only what is sent from
+// then on. Linux sends the data that is stuck on a dead path again over another only if that one has nothing else under way,
+// or after several retransmission timers, which take about a second. When the dead path's subflow ends, Linux sends the data
+// again at once (docs/kernel-behaviour.md). So a subflow that carries messages ends if another carries, and either
 //
-//   - the answer to several segments that this host sent over it is overdue, because one alone may just be lost, or
+//   - the answer to several segments that this host sent over it is overdue, because one alone may just be lost, and
+//     another subflow was heard meanwhile, because otherwise this host's own link may pause, or
 //   - it was silent when the connection stalled, and other subflows have brought data since that comes after what is
 //     missing.
 //
-// To notice this in time, such a connection is sampled again before the next round of close samples (look).
+// To notice this in time, such a connection is sampled again before the next round of close samples (lookSoon).
 //
-// If the path works after all, that costs little: a direct path joins again at once, and a detour after a moment. But each
-// end makes the connection wait longer until the next.
+// If the path works after all, its end costs little: a direct path joins again at once, and a detour after a moment. Each
+// end doubles the time until the connection may end a subflow again.
 
 const (
-	// overdueLeast is the least time without an answer after which it is overdue, at least overdueTrips round trips.
+	// overdueLeast is the time without an answer after which it is overdue, at least overdueTrips round trips.
 	overdueLeast = 150 * time.Millisecond
 	overdueTrips = 4
 	// overdueSegments is the number of segments without an answer that show more than a single loss.
 	overdueSegments = 3
-	// looksEvery is the time between two samples while it is not known whether a stall is real.
+	// looksEvery is the time between two samples while it does not show yet whether a stall is real.
 	looksEvery = 20 * time.Millisecond
 )
 
@@ -38,9 +39,11 @@ func (s *subflow) overdueAt() time.Time {
 	if s.waiting.IsZero() {
 		return time.Time{}
 	}
-	trip := max(s.minRTT, s.rtt)
-	return later(s.lastAnswer().Add(max(overdueLeast, overdueTrips*trip)), s.waiting.Add(stallTrips*trip))
+	return later(s.lastAnswer().Add(max(overdueLeast, overdueTrips*s.usualTrip())), s.waiting.Add(stallTrips*s.usualTrip()))
 }
+
+// usualTrip returns the round trip that an answer usually takes.
+func (s *subflow) usualTrip() time.Duration { return max(s.minRTT, s.rtt) }
 
 // isOverdue reports whether the answer to several segments, or to one that was sent again, is overdue.
 func (t turn) isOverdue(s *subflow) bool {
@@ -48,15 +51,24 @@ func (t turn) isOverdue(s *subflow) bool {
 	return !at.IsZero() && !t.now.Before(at) && (s.unacked >= overdueSegments || s.backoff > 0)
 }
 
-// isDead reports whether messages are stuck on a subflow that carries.
+// isDead reports whether the subflow carries and messages are stuck on it, by the two signs above.
 func (t turn) isDead(s *subflow) bool {
-	return t.ours(s) && !s.backup && s.measuredAt(t.now) && (t.isOverdue(s) || t.inDoubt(s) && t.holdsUp(s, true, t.now))
+	return t.ours(s) && !s.backup && s.measuredAt(t.now) &&
+		(t.isOverdue(s) && t.heardBesides(s) || t.inDoubt(s) && t.holdsUp(s, true, t.now))
+}
+
+// heardBesides reports whether another subflow was heard when the answer over s should have come. So this host is not cut
+// off.
+func (t turn) heardBesides(s *subflow) bool {
+	return t.has(func(x *subflow) bool {
+		return x != s && t.isLive(x) && x.at.Equal(t.now) && x.lastAnswer().After(s.waiting.Add(s.usualTrip()))
+	})
 }
 
 // endDead ends the subflows on which messages are stuck. It reports whether there were any.
 func (m *Manager) endDead(t turn) bool {
 	a := &t.attention.stalls
-	if t.kind != measure.Messages || t.now.Before(a.deaths.at) {
+	if t.kind != measure.Messages || t.now.Before(a.deaths.at) || t.halfClosed { // then nothing could join again
 		return false
 	}
 	dead := t.where(func(s *subflow) bool { return t.isDead(s) && (s.detour != nil || m.places.acceptsDirect(t, s)) })
@@ -65,23 +77,29 @@ func (m *Manager) endDead(t turn) bool {
 		return false
 	}
 	a.deaths.failed(0, t.now)
+	a.calm, a.times = time.Time{}, 0 // the stall was real
 	m.giveUp(t, errOverdue, dead...)
 	for _, s := range dead {
 		if s.id == 0 {
 			t.removals.owe(s)
+			t.firstEnded = true
+		}
+		if s == t.attention.carrier { // messages that return to it soon do not follow paths that flap
+			t.attention.carrier, t.attention.changes = nil, max(0, t.attention.changes-1)
 		}
 	}
 	return true
 }
 
-// lookSoon plans a sample of a connection that carries messages and may stall before the next round.
+// lookSoon plans the next sample between rounds of a connection that carries messages: when an answer or data becomes
+// overdue, or soon if a stall is not decided.
 func (m *Manager) lookSoon(t turn) {
 	a := t.attention
 	if a == nil {
 		return
 	}
 	a.look = time.Time{}
-	if t.kind != measure.Messages {
+	if t.kind != measure.Messages || m.conns.slots != nil { // not even a round has time for all connections
 		return
 	}
 	at := func(then time.Time) {
@@ -89,13 +107,15 @@ func (m *Manager) lookSoon(t turn) {
 			a.look = then
 		}
 	}
+	undecided := t.isStalled()
 	for _, s := range t.carriers() {
 		at(s.overdueAt())
 		if s.measuredAt(t.now) {
 			at(t.lateAt(s))
 		}
+		undecided = undecided || t.isOverdue(s) && t.now.Sub(a.stalls.calledUp) < asideWaits
 	}
-	if t.isStalled() {
+	if undecided {
 		at(t.now.Add(looksEvery))
 	}
 	if due := t.due.Due(); !a.look.IsZero() && (due.IsZero() || a.look.Before(due)) {
@@ -103,7 +123,7 @@ func (m *Manager) lookSoon(t turn) {
 	}
 }
 
-// lookNow requests the sample that was planned.
+// lookNow requests the sample that was planned, unless a round that came late has just brought it.
 func (t turn) lookNow() {
 	if t.attention == nil || t.attention.look.IsZero() || t.now.Before(t.attention.look) {
 		return
@@ -111,7 +131,10 @@ func (t turn) lookNow() {
 	t.attention.look = time.Time{}
 	var subflows []Ends
 	for _, s := range t.subflows {
-		if s.up {
+		switch {
+		case s.up && s.at.Equal(t.now):
+			return
+		case s.up:
 			subflows = append(subflows, Ends{s.local, s.remote})
 		}
 	}

@@ -94,6 +94,7 @@
 // Which subflows carry?
 //
 //	weigh.go                           the decision, and messages
+//	far.go                             no first messages over detours that are much longer
 //	lossy.go                           paths that lose too much
 //	burden.go                          detours that hold up the others
 //	omit.go                            detours that add nothing
@@ -107,6 +108,7 @@
 // When does a subflow or a connection end?
 //
 //	measure.go silence.go vanish.go    no progress, nothing arrives, gone without an event
+//	dead.go                            messages are stuck on it
 //	direct.go                          the direct path does not work, though its subflows stay
 //	judge.go                           what the end says about a detour or a server
 //	removeaddr.go                      how the peer learns of an end that it cannot notice

@@ -7,23 +7,24 @@ import (
 	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
-// This file keeps the first messages of a connection off a detour that is much longer than the direct path. Linux uses
-// each subflow that is no backup as soon as it is fully established, and the kind of traffic is known only later. So such
-// a detour becomes a backup at that moment, if little has moved until then. It carries as soon as much moves, or the
+// This file keeps the first messages of a connection off a detour that is much longer than the direct path. Linux uses a
+// subflow that is no backup as soon as it is fully established, but the kind of traffic is known only later. So a long detour
+// becomes a backup when it is fully established, if little has moved by then. It carries again when much moves, or when the
 // traffic turns out to be bulk (divide).
 
-// fullyLater is the time by which a subflow may be fully established later than the duration of its join tells.
+// fullyLater allows for jitter: the last exchange of the handshake may take that much longer than the first.
 const fullyLater = 2 * time.Millisecond
 
 // fullyUp returns when a subflow that this host opened is fully established: when the peer has answered the last
 // segment of the handshake. Until then, it carries no data, and Linux refuses to change its priority.
 func (s *subflow) fullyUp() time.Time { return s.since.Add(s.took + fullyLater) }
 
-// mayBeFar reports whether a detour is to be compared with the direct path because it came up just now.
+// mayBeFar reports whether a detour is to be compared with the direct path: it came up a moment ago and carries, and the kind
+// of traffic is not known. A connection without a slot is left alone, because it is not noticed when much moves.
 func (m *Manager) mayBeFar(t turn, s *subflow) bool {
 	_, detours := t.rule.Policy.(policy.Detours)
-	return m.cfg.ByWorth && detours && !t.adopted && t.open() && t.kind == measure.Short && !t.kindSaid &&
-		s.detour != nil && s.up && !s.backup && s.aside == nil && s.took > 0 && s.took < synAgain && t.now.Sub(s.since) <= s.takes()
+	return m.cfg.ByWorth && detours && !t.adopted && !t.slotless && t.open() && t.kind == measure.Short && !t.kindSaid &&
+		s.detour != nil && s.up && !s.backup && s.aside == nil && s.took > 0 && s.took < synAgain && t.now.Sub(s.since) <= s.takesPriorityAfter()
 }
 
 // measureYoung requests samples of the direct path and of detours that may be far, once these are fully established.
@@ -44,7 +45,7 @@ func (t turn) directThatCarries() *subflow {
 	return t.find(func(s *subflow) bool { return s.direct && t.ours(s) && !s.backup && t.works(s) })
 }
 
-// leaveFarBehind sets a detour aside that was just sampled and is much longer than the direct path. It reports whether it
+// leaveFarBehind sets aside a detour that was just sampled, if it is much longer than the direct path. It reports whether it
 // did.
 func (m *Manager) leaveFarBehind(t turn, s *subflow) bool {
 	if !m.mayBeFar(t, s) || t.now.Before(s.fullyUp()) {

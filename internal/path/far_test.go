@@ -2,8 +2,11 @@ package path_test
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
 )
 
 // The first messages of a connection do not go over a detour that is much longer than the direct path, although it is not known
@@ -50,5 +53,24 @@ func TestFarDetourCarriesBulkThatBeganSlowly(t *testing.T) {
 	s.run(time.Second)
 	if detour := s.over("bob"); detour.backup {
 		t.Errorf("the detour does not carry: %v", fmt.Sprint(s.log))
+	}
+}
+
+// A connection without a slot is not measured, so a detour that became a backup would stay that even if much moves.
+func TestFarDetourOfUnmeasuredConnectionCarries(t *testing.T) {
+	s := beginStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), nil, "bob")
+	s.run(10 * time.Millisecond)
+	s.tell(path.ConnEstablished{Token: 2, Local: netip.AddrPortFrom(ip("me"), 39000), Remote: netip.AddrPortFrom(ip("web"), 80)})
+	s.tell(path.SubflowEstablished{Token: 2, LocalID: 1, Local: netip.AddrPortFrom(ip("me"), 39001), Remote: netip.AddrPortFrom(ip("bob"), 80)})
+	s.tell(path.Measured{Samples: []path.Sample{{Token: 2, Local: netip.AddrPortFrom(ip("me"), 39000), Remote: netip.AddrPortFrom(ip("web"), 80), BytesReceived: 1000}}})
+	s.run(190 * time.Millisecond)
+	for range s.m.Watched(s.now, 1) {
+	}
+	if state := s.m.Snapshot(s.now).Sampling; state.Active != 2 || state.Measured != 1 {
+		t.Fatalf("sampling: %+v", state)
+	}
+	s.run(500 * time.Millisecond)
+	if detour := s.over("bob"); detour.backup {
+		t.Errorf("the detour does not carry: %v", s.log)
 	}
 }

@@ -58,6 +58,9 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 	case orphan:
 	case e.direct:
 		t.direct.failed(e.lived, t.now)
+		if latest := t.now.Add(muteRests - joinTimeout); t.firstEnded && t.direct.at.After(latest) {
+			t.direct.at = latest // so that it is tried as often as a mute path that stays is probed
+		}
 	case e.detour != nil:
 		m.woken = m.detours.failed(t, e) || m.woken
 		switch {

@@ -106,7 +106,7 @@ func New(cfg Config) *Manager {
 			sessions: newSessions(), loads: make(loads), counts: make(map[string]int),
 			spending: make(spending), claims: claim.NewBook(), sharings: make(sharings), disappointments: make(disappointments), trying: make(map[netip.Prefix]hold),
 		},
-		places: places{limits: make(map[netip.Addr]limit), once: make(map[netip.Addr]time.Time)},
+		places: places{limits: make(map[netip.Addr]limit), noDirect: make(map[netip.Addr]time.Time)},
 		bounds: bounds{paths: make(map[string]*bounded)}, restrictions: make(restrictions), announcements: newAnnouncements(),
 		elsewhere: elsewhere,
 	}

@@ -29,14 +29,16 @@ const (
 	noticedAfter = time.Minute
 	// refusals is the number of refusals in a row that show the number.
 	refusals = 2
+	// usualPlaces is the number of subflows beside the first that Linux accepts by default.
+	usualPlaces = 2
 )
 
 // places holds the number of subflows that each server accepts.
 type places struct {
 	limits  map[netip.Addr]limit
 	refused uint64 // number of subflows that servers closed because they accept no more
-	// once has the servers that did not accept the direct path of a connection again, and when they last did not.
-	once map[netip.Addr]time.Time
+	// noDirect has the servers that refused to let the direct path of a connection join again, and when they last did.
+	noDirect map[netip.Addr]time.Time
 }
 
 // limit is the number of subflows that one server accepts.
@@ -88,9 +90,29 @@ func (p *places) closed(t turn, e *ended) {
 	p.limits[t.server.Addr()] = l
 }
 
-// room returns how many more subflows the server accepts on the connection. known is false if that is not known. When
-// the number is due to be checked, it returns one more for the first connection that asks.
+// room returns how many more detours the server accepts on the connection. known is false if that is not known. When
+// the number is due to be checked, it returns one more for the first connection that asks. If the direct path is to join
+// again because the first subflow was ended, one place is kept for it. Otherwise it could never join again.
 func (p *places) room(t turn) (n int, known bool) {
+	n, known = p.free(t)
+	switch {
+	case t.firstEnded && !t.has(func(s *subflow) bool { return s.direct && s.up }):
+		if !known {
+			n = usualPlaces - t.beside(func(*subflow) bool { return true })
+		}
+		if !t.has(func(s *subflow) bool { return s.direct }) {
+			n--
+		}
+		return max(0, n), true
+	case known && !t.now.Before(p.limits[t.server.Addr()].until):
+		n++
+	}
+	return max(0, n), known
+}
+
+// free returns how many more subflows the server accepts on the connection by what was last seen. It may be negative.
+// known is false if nothing was seen.
+func (p *places) free(t turn) (n int, known bool) {
 	l := p.limits[t.server.Addr()]
 	if !l.known {
 		return 0, false
@@ -99,11 +121,7 @@ func (p *places) room(t turn) (n int, known bool) {
 		l.n = stayed
 		p.limits[t.server.Addr()] = l
 	}
-	n = l.n - t.beside(func(*subflow) bool { return true })
-	if !t.now.Before(l.until) {
-		n++
-	}
-	return max(0, n), true
+	return l.n - t.beside(func(*subflow) bool { return true }), true
 }
 
 // withoutWitness returns the usable detours without those of the only waypoint through which the number was seen. ok
@@ -139,25 +157,29 @@ func (p *places) note(t turn) string {
 	return note
 }
 
-// refusedDirect records that the server, or a middlebox before it, did not accept the direct path of a connection again.
-func (p *places) refusedDirect(t turn) { p.once[t.server.Addr()] = t.now }
+// refusedDirect records that the server, or a middlebox before it, refused to let the direct path of a connection join again.
+func (p *places) refusedDirect(t turn) { p.noDirect[t.server.Addr()] = t.now }
 
-// acceptsDirect reports whether the server is expected to accept the direct path again after its subflow has ended. Servers do
-// not count a connection's first subflow, and Linux accepts two more by default.
+// acceptsDirect reports whether the server is expected to let the direct path join again if its subflow ends. A later direct
+// subflow frees its own place. The first subflow has none, because servers do not count it.
 func (p *places) acceptsDirect(t turn, direct *subflow) bool {
-	if at, ok := p.once[t.server.Addr()]; ok && within(at, t.now, longestPlaces) {
+	if at, ok := p.noDirect[t.server.Addr()]; ok && within(at, t.now, longestPlaces) {
 		return false
 	}
 	if direct.id != 0 {
 		return true
 	}
-	if room, known := p.room(t); known {
-		return room > 0
+	if free, known := p.free(t); known {
+		return free > 0
 	}
-	return t.beside(func(*subflow) bool { return true }) <= 1
+	most := usualPlaces
+	if l := p.limits[t.server.Addr()]; l.refused > 0 {
+		most = min(most, l.n)
+	}
+	return t.beside(func(*subflow) bool { return true }) < most
 }
 
 func (p *places) forget(now time.Time) {
-	maps.DeleteFunc(p.once, func(_ netip.Addr, at time.Time) bool { return !within(at, now, longestPlaces) })
+	maps.DeleteFunc(p.noDirect, func(_ netip.Addr, at time.Time) bool { return !within(at, now, longestPlaces) })
 	maps.DeleteFunc(p.limits, func(_ netip.Addr, l limit) bool { return now.Sub(l.until) > longestPlaces })
 }

@@ -50,13 +50,15 @@ func (t turn) tellPriority(s *subflow) {
 	t.out.do(SetBackup{t.token, s.local, s.remote, s.backup})
 }
 
-// takes returns the age from which the kernel surely accepts a change of the subflow's priority. The join took at least a
-// round trip.
-func (s *subflow) takes() time.Duration { return max(takesPriority, 2*min(s.took, synAgain)) }
+// takesPriorityAfter returns the age from which the kernel surely accepts a change of the subflow's priority: two round trips,
+// because the join took at least one.
+func (s *subflow) takesPriorityAfter() time.Duration {
+	return max(takesPriority, 2*min(s.took, synAgain))
+}
 
 // tellAgainAt returns when a priority is sent again even if nothing shows that it got lost, or zero if it is not.
 func (c *conn) tellAgainAt(s *subflow) (at time.Time) {
-	takes := s.since.Add(s.takes())
+	takes := s.since.Add(s.takesPriorityAfter())
 	switch {
 	case !s.up || s.told.times == 0:
 		return at

@@ -91,8 +91,8 @@ func (t turn) silentNow(s *subflow) bool {
 	return asked && s.habits.step.asked > late || steady && s.dry() > late
 }
 
-// lateAfter returns the time after which data is late that was asked for, or that arrived steadily if steady is set. It
-// returns false if that is not known.
+// lateAfter returns the time without data after which data counts as late, if it was asked for or arrived steadily. steady
+// reports whether it arrived steadily. ok is false if too little is known of the subflow.
 func (t turn) lateAfter(s *subflow) (late time.Duration, steady, ok bool) {
 	gap, ok := s.usualGap()
 	least := stallHeard
@@ -102,7 +102,7 @@ func (t turn) lateAfter(s *subflow) (late time.Duration, steady, ok bool) {
 	return max(least, stallGaps*gap, stallTrips*s.minRTT), gap <= steadyGap, ok
 }
 
-// lateAt returns when data is late that arrived steadily, or zero if there was none.
+// lateAt returns when the next data will count as late, or zero if data did not arrive steadily or silence is not believed.
 func (t turn) lateAt(s *subflow) time.Time {
 	late, steady, ok := t.lateAfter(s)
 	if !ok || !steady || t.now.Before(t.attention.stalls.calm) {

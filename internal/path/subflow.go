@@ -90,7 +90,7 @@ func (s *subflow) stayed(now time.Time) bool {
 	return s.up && (s.carried() || now.Sub(s.since) >= s.stays())
 }
 
-// refusedDirect reports whether the direct path was to be joined again, and something answered that refused it.
+// refusedDirect reports whether this was a direct path that was to join again, and the server or a middlebox refused it.
 func (e *ended) refusedDirect() bool {
 	return e.direct && (e.full() || !e.up && !e.unsent && !e.adrift && !errors.Is(e.err, errNoAnswer))
 }

@@ -244,7 +244,7 @@ func (m *Manager) divide(t turn) {
 		return
 	}
 	if t.kind == measure.Short && !t.attention.traffic.MovedMuch() {
-		return // detours that began as backups, or became backups because they are far, stay that for now
+		return // the kind is not known, so detours that are backups from the beginning (far.go) stay backups
 	}
 	t.carryAgainWhere(func(s *subflow) bool { return s.isAside(standsBy) })
 }

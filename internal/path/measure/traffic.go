@@ -117,8 +117,8 @@ func (t *Traffic) BeginsAsMessages() bool {
 // MovedMuch reports whether much has moved at a time, or the network surely limited what moved, before the kind was known.
 func (t *Traffic) MovedMuch() bool { return t.begins.much }
 
-// IsLittle reports whether so few bytes moved in this time that the program surely held them back. trip is the round trip
-// without a queue.
+// IsLittle reports whether fewer bytes moved in this time than half of flight in each round trip. Then the program held them
+// back, unless the network is slow. trip is the round trip without a queue.
 func IsLittle(bytes uint64, over, trip time.Duration) bool {
 	return float64(bytes)*trip.Seconds() < flight/2*over.Seconds()
 }
