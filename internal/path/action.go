@@ -69,7 +69,8 @@ type Measure struct {
 }
 
 // Watch requests close samples of one connection at once, before the next round (Manager.Watched). The answer is Measured
-// with Progress, unless the connection has ended.
+// with Progress, unless the connection has ended. The caller also reports the sessions (WaypointMeasured) before, and
+// measures them again.
 type Watch struct {
 	Token    Token
 	Subflows []Ends

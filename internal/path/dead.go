@@ -13,11 +13,12 @@ import (
 // again at once (docs/kernel-behaviour.md). So a subflow that carries messages ends if another carries, and either
 //
 //   - the answer to several segments that this host sent over it is overdue, because one alone may just be lost, and
-//     another subflow was heard meanwhile, because otherwise this host's own link may pause, or
+//     another subflow or a session was heard meanwhile, because otherwise this host's own link may pause, or
 //   - it was silent when the connection stalled, and other subflows have brought data since that comes after what is
 //     missing.
 //
-// To notice this in time, such a connection is sampled again before the next round of close samples (lookSoon).
+// To notice this in time, such a connection is sampled again before the next round of close samples (lookSoon), and the
+// sessions are measured.
 //
 // If the path works after all, its end costs little: a direct path joins again at once, and a detour after a moment. Each
 // end doubles the time until the connection may end a subflow again.
@@ -28,6 +29,10 @@ const (
 	overdueTrips = 4
 	// overdueSegments is the number of segments without an answer that show more than a single loss.
 	overdueSegments = 3
+	// quietLeast is the time without an answer, at least quietTrips round trips, from which the sessions are measured. It is
+	// shorter than overdueLeast because QUIC may acknowledge a ping 25 ms late.
+	quietLeast = 50 * time.Millisecond
+	quietTrips = 2
 	// looksEvery is the time between two samples while it does not show yet whether a stall is real.
 	looksEvery = 20 * time.Millisecond
 )
@@ -52,16 +57,17 @@ func (t turn) isOverdue(s *subflow) bool {
 }
 
 // isDead reports whether the subflow carries and messages are stuck on it, by the two signs above.
-func (t turn) isDead(s *subflow) bool {
+func (m *Manager) isDead(t turn, s *subflow) bool {
 	return t.ours(s) && !s.backup && s.measuredAt(t.now) &&
-		(t.isOverdue(s) && t.heardBesides(s) || t.inDoubt(s) && t.holdsUp(s, true, t.now))
+		(t.isOverdue(s) && m.heardBesides(t, s) || t.inDoubt(s) && t.holdsUp(s, true, t.now))
 }
 
-// heardBesides reports whether another subflow was heard when the answer over s should have come. So this host is not cut
-// off.
-func (t turn) heardBesides(s *subflow) bool {
-	return t.has(func(x *subflow) bool {
-		return x != s && t.isLive(x) && x.at.Equal(t.now) && x.lastAnswer().After(s.waiting.Add(s.usualTrip()))
+// heardBesides reports whether another subflow or a session was heard when the answer over s should have come. So this host
+// is not cut off.
+func (m *Manager) heardBesides(t turn, s *subflow) bool {
+	should := s.waiting.Add(s.usualTrip())
+	return m.detours.sessions.answeredSince(should) || t.has(func(x *subflow) bool {
+		return x != s && t.isLive(x) && x.at.Equal(t.now) && x.lastAnswer().After(should)
 	})
 }
 
@@ -71,8 +77,10 @@ func (m *Manager) endDead(t turn) bool {
 	if t.kind != measure.Messages || t.now.Before(a.deaths.at) || t.halfClosed { // then nothing could join again
 		return false
 	}
-	dead := t.where(func(s *subflow) bool { return t.isDead(s) && (s.detour != nil || m.places.acceptsDirect(t, s)) })
-	carries := t.has(func(s *subflow) bool { return t.ours(s) && t.works(s) && !s.backup && !s.distrusted() && !t.isDead(s) })
+	dead := t.where(func(s *subflow) bool { return m.isDead(t, s) && (s.detour != nil || m.places.acceptsDirect(t, s)) })
+	carries := t.has(func(s *subflow) bool {
+		return t.ours(s) && t.works(s) && !s.backup && !s.distrusted() && !m.isDead(t, s)
+	})
 	if len(dead) == 0 || !carries {
 		return false
 	}
@@ -110,6 +118,9 @@ func (m *Manager) lookSoon(t turn) {
 	undecided := t.isStalled()
 	for _, s := range t.carriers() {
 		at(s.overdueAt())
+		if !s.waiting.IsZero() && s.silent() >= max(quietLeast, quietTrips*s.usualTrip()) {
+			at(t.now.Add(looksEvery))
+		}
 		if s.measuredAt(t.now) {
 			at(t.lateAt(s))
 		}

@@ -31,6 +31,9 @@ type stream struct {
 	closed    bool          // one end of the connection is closed, so this host's kernel opens no more subflows
 	refuses   bool          // the server accepts no join on the direct path
 	watches   int           // samples requested between rounds
+	session   time.Duration // the round trip of a session with a waypoint near this host; zero: none is reported
+	latest    time.Duration // as the session last measured it
+	asked     time.Time     // when it was last measured without an answer so far
 	places    int           // the number of subflows that the server accepts beside the first; zero: all
 	paused    bool          // nobody sends
 	lose      int           // so many of the next messages that are sent are lost
@@ -144,6 +147,7 @@ func (s *stream) tell(ev path.Event) {
 			}
 		case path.Watch:
 			s.watches++
+			follow = append(follow, s.measureSession()...)
 			follow = append(follow, s.samples())
 		case path.Measure:
 			if x := s.find(a.Local); x != nil {
@@ -303,6 +307,28 @@ func (x *streamed) arrive(s *stream, line *streamLine) {
 	})
 }
 
+// measureSession reports the session and begins to measure it again. It has no answer while all paths are dead, because this
+// host is cut off then.
+func (s *stream) measureSession() (report []path.Event) {
+	if s.session == 0 {
+		return nil
+	}
+	cutOff := true
+	for _, line := range s.lines {
+		cutOff = cutOff && line.dead
+	}
+	if s.latest == 0 {
+		s.latest = s.session
+	}
+	switch {
+	case s.asked.IsZero():
+		s.asked = s.now
+	case !cutOff && s.now.Sub(s.asked) >= s.session:
+		s.latest, s.asked = s.session+s.latest%time.Microsecond+1, s.now
+	}
+	return []path.Event{path.WaypointMeasured{Waypoint: "near", Addr: ip("carol"), RTT: s.session, Latest: s.latest}}
+}
+
 // samples returns the counters of all subflows.
 func (s *stream) samples() path.Measured {
 	ev := path.Measured{Progress: []path.Progress{{Token: 1, Received: s.upTo}}}
@@ -347,23 +373,28 @@ func lines(direct, bob time.Duration) map[string]*streamLine {
 }
 
 // The path that carries messages dies. Its subflow ends in time for the next messages to arrive within three of its round
-// trips and 400 ms, or 450 ms if the server sends.
+// trips and 200 ms, or 450 ms if the server sends. Without a session that shows that this host is not cut off, the former is
+// 400 ms.
 func TestMessagesLeaveDeadPath(t *testing.T) {
 	const ms = time.Millisecond
 	for _, server := range []bool{false, true} {
 		for _, trip := range []time.Duration{30 * ms, 60 * ms, 90 * ms} {
 			for _, dies := range []string{"", "bob"} {
-				for after := range 5 {
+				for after := range 10 {
 					t.Run(fmt.Sprintf("server sends %v, %v, %s, %d", server, trip, name(dies), after), func(t *testing.T) {
 						paths, other := lines(trip, 130*ms), "bob"
 						if dies == "bob" {
 							paths, other = lines(130*ms, trip), ""
 						}
 						s := newStream(t, server, paths, "bob")
-						s.run(time.Duration(after) * 21 * ms)
+						more := 400 * ms
+						if after >= 5 {
+							s.session, more = 35*ms, 200*ms
+						}
+						s.run(time.Duration(after%5) * 21 * ms)
 						s.kill(dies)
 						s.run(time.Second)
-						most := 3*trip + 400*ms - 65*ms
+						most := 3*trip + more - 65*ms
 						if server {
 							most = 3*trip + 450*ms - 130*ms
 						}
@@ -420,6 +451,7 @@ func TestPauseOfAllPathsEndsNone(t *testing.T) {
 		for _, down := range []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second} {
 			t.Run(fmt.Sprintf("server sends %v, for %v", server, down), func(t *testing.T) {
 				s := newStream(t, server, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+				s.session = 15 * time.Millisecond
 				s.kill("")
 				s.lines["bob"].dead = true
 				s.run(down)
@@ -657,5 +689,19 @@ func TestBusyHostPlansNoSamplesBetweenRounds(t *testing.T) {
 	s.run(time.Second)
 	if ends := s.happened("end direct"); s.watches > 0 || ends < 0 || ends > 600 {
 		t.Errorf("%d samples between rounds, the direct path ended after %d ms: %v", s.watches, ends, s.log)
+	}
+}
+
+// As long as answers come, a stream is not sampled between rounds.
+func TestAnsweredStreamsAreNotSampledBetweenRounds(t *testing.T) {
+	for _, server := range []bool{false, true} {
+		for _, trip := range []time.Duration{5 * time.Millisecond, 30 * time.Millisecond, 120 * time.Millisecond} {
+			s := newStream(t, server, lines(trip, 2*trip), "bob")
+			s.watches = 0
+			s.run(10 * time.Second)
+			if s.watches > 0 {
+				t.Errorf("server sends %v, %v: %d samples between rounds", server, trip, s.watches)
+			}
+		}
 	}
 }

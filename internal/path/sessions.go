@@ -48,6 +48,8 @@ type sessionWorth struct {
 	at     time.Time     // when latest was reported
 
 	previous time.Duration // the round trip reported before latest
+	// answered is a time after which the waypoint has answered; zero: unknown.
+	answered time.Time
 }
 
 // queue returns the part of the session's latest round trip that was spent in queues.
@@ -60,7 +62,22 @@ func (x sessionWorth) counts(now time.Time) bool { return within(x.at, now, sess
 func (s *sessions) take(ev WaypointMeasured, now time.Time) {
 	v := via{ev.Waypoint, ev.Addr}
 	least, _ := measure.Interval(ev.Loss, ev.Packets)
-	s.worth[v] = sessionWorth{ev.RTT, least, ev.Latest, now, s.worth[v].latest}
+	before := s.worth[v]
+	x := sessionWorth{ev.RTT, least, ev.Latest, now, before.latest, before.answered}
+	if !before.at.IsZero() && ev.Latest != before.latest { // no two answers take equally long to the nanosecond
+		x.answered = before.at
+	}
+	s.worth[v] = x
+}
+
+// answeredSince reports whether a waypoint is known to have answered at a time or later, so that this host is not cut off.
+func (s *sessions) answeredSince(at time.Time) bool {
+	for _, x := range s.worth {
+		if !x.answered.Before(at) {
+			return true
+		}
+	}
+	return false
 }
 
 // any reports whether any session was measured lately for which is returns true.

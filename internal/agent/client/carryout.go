@@ -41,6 +41,7 @@ func (c *Client) carryOut(ctx context.Context, a path.Action, now time.Time) {
 	case path.Measure:
 		c.backlog = append(c.backlog, c.sampler.measure(a)...)
 	case path.Watch:
+		c.pingSessions()
 		if w := (watched{}); c.sampler.watch(&w, a.Token, a.Subflows) {
 			c.backlog = append(c.backlog, w.events()...)
 		}

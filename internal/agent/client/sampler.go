@@ -111,9 +111,13 @@ func (c *Client) takeWatched(ctx context.Context, more bool, now time.Time) {
 
 // measureSessions gives the path manager the sessions' round trips and begins to measure them again, if it wants that now.
 func (c *Client) measureSessions(now time.Time) {
-	if !c.manager.MeasuresSessions(now) {
-		return
+	if c.manager.MeasuresSessions(now) {
+		c.pingSessions()
 	}
+}
+
+// pingSessions gives the path manager the sessions' round trips and begins to measure them again.
+func (c *Client) pingSessions() {
 	for v, w := range c.roster.sessions {
 		c.measuredWaypoint(v, w.Measured())
 		w.Ping()
