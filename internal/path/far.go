@@ -27,12 +27,14 @@ func (m *Manager) mayBeFar(t turn, s *subflow) bool {
 		s.detour != nil && s.up && !s.backup && s.aside == nil && s.took > 0 && s.took < synAgain && t.now.Sub(s.since) <= s.takesPriorityAfter()
 }
 
-// measureYoung requests samples of the direct path and of detours that may be far, once these are fully established.
+// measureYoung requests samples of the direct path and of detours that may be far, once these are fully established. It asks
+// only once for each, because the kernel may have closed the subflow, and then the answer leads to another step.
 func (m *Manager) measureYoung(t turn) {
 	for _, s := range t.subflows {
-		if !m.mayBeFar(t, s) || t.now.Before(s.fullyUp()) || !s.at.Before(s.fullyUp()) {
+		if s.asked || !m.mayBeFar(t, s) || t.now.Before(s.fullyUp()) {
 			continue
 		}
+		s.asked = true
 		if direct := t.directThatCarries(); direct != nil {
 			t.out.do(Measure{t.token, direct.local, direct.remote})
 			t.out.do(Measure{t.token, s.local, s.remote})

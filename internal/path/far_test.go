@@ -74,3 +74,25 @@ func TestFarDetourOfUnmeasuredConnectionCarries(t *testing.T) {
 		t.Errorf("the detour does not carry: %v", s.log)
 	}
 }
+
+// The kernel has closed a young detour, and its event is on the way. The detour is asked for once, although each answer leads
+// to another step.
+func TestYoungDetourIsAskedForOnce(t *testing.T) {
+	s := beginStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), nil, "bob")
+	s.run(140 * time.Millisecond)
+	s.tell(path.Measured{Complete: true})
+	bob := s.over("bob")
+	s.now = bob.full.Add(10 * time.Millisecond)
+	asked := 0
+	for pending := []path.Event{path.Tick{}}; len(pending) > 0 && asked < 10; pending = pending[1:] {
+		for _, a := range s.m.Handle(pending[0], s.now) {
+			if a, ok := a.(path.Measure); ok && a.Local == bob.local {
+				asked++
+				pending = append(pending, path.SubflowMissing{Token: 1, Local: a.Local, Remote: a.Remote})
+			}
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked for %d times", asked)
+	}
+}
