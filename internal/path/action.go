@@ -35,8 +35,8 @@ type CreateSubflow struct {
 type DestroySubflow struct {
 	Token         Token
 	Local, Remote netip.AddrPort
-	// IfOpen tells the caller to keep the subflow if one end of the connection is closed. It is set if the path may work
-	// again, because Linux opens no other subflow for such a connection.
+	// IfOpen is set if the path may work again. Then the caller ends the subflow only if both ends of the connection are
+	// open, because Linux opens no other subflow for a half-closed connection.
 	IfOpen bool
 }
 

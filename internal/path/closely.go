@@ -74,12 +74,7 @@ func (x *closeSampling) next(now time.Time, room int, exists func(*conn) bool) i
 		rare := x.deal(now, room)
 		var ends []Ends
 		include := func(c *conn) bool {
-			ends = ends[:0]
-			for _, s := range c.subflows {
-				if s.up {
-					ends = append(ends, Ends{s.local, s.remote})
-				}
-			}
+			ends = c.ends(ends[:0])
 			return yield(c.token, ends)
 		}
 		for _, c := range x.watched {

@@ -128,6 +128,16 @@ func (c *conn) find(is func(*subflow) bool) *subflow {
 
 func (c *conn) has(is func(*subflow) bool) bool { return slices.ContainsFunc(c.subflows, is) }
 
+// ends appends the addresses of the established subflows to list.
+func (c *conn) ends(list []Ends) []Ends {
+	for _, s := range c.subflows {
+		if s.up {
+			list = append(list, Ends{s.local, s.remote})
+		}
+	}
+	return list
+}
+
 // where returns the subflows for which is returns true.
 func (c *conn) where(is func(*subflow) bool) (list []*subflow) {
 	for _, s := range c.subflows {
@@ -147,6 +157,9 @@ func (c *conn) beside(is func(*subflow) bool) (n int) {
 	}
 	return n
 }
+
+// further counts the subflows other than the first.
+func (c *conn) further() int { return c.beside(func(*subflow) bool { return true }) }
 
 // adopt adds a subflow that the peer created or that an earlier agent requested.
 func (c *conn) adopt(id uint8, remote netip.AddrPort, now time.Time) *subflow {

@@ -66,7 +66,7 @@ func (m *Manager) isDead(t turn, s *subflow) bool {
 // is not cut off.
 func (m *Manager) heardBesides(t turn, s *subflow) bool {
 	should := s.waiting.Add(s.usualTrip())
-	return m.detours.sessions.answeredSince(should) || t.has(func(x *subflow) bool {
+	return m.detours.sessions.answeredSince(should, t.now) || t.has(func(x *subflow) bool {
 		return x != s && t.isLive(x) && x.at.Equal(t.now) && x.lastAnswer().After(should)
 	})
 }
@@ -140,14 +140,7 @@ func (t turn) lookNow() {
 		return
 	}
 	t.attention.look = time.Time{}
-	var subflows []Ends
-	for _, s := range t.subflows {
-		switch {
-		case s.up && s.at.Equal(t.now):
-			return
-		case s.up:
-			subflows = append(subflows, Ends{s.local, s.remote})
-		}
+	if !t.has(func(s *subflow) bool { return s.up && s.at.Equal(t.now) }) {
+		t.out.do(Watch{t.token, t.ends(nil)})
 	}
-	t.out.do(Watch{t.token, subflows})
 }

@@ -95,10 +95,15 @@ func beginStream(t *testing.T, server bool, lines map[string]*streamLine, messag
 	for _, w := range waypoints {
 		s.offer(w)
 	}
-	first := &streamed{local: netip.AddrPortFrom(ip("me"), s.port), remote: netip.AddrPortFrom(ip("web"), 80), lastData: s.now, lastAnswer: s.now, lastSent: s.now}
+	s.connect(s.port)
+	return s
+}
+
+// connect begins a connection from a port.
+func (s *stream) connect(port uint16) {
+	first := &streamed{local: netip.AddrPortFrom(ip("me"), port), remote: netip.AddrPortFrom(ip("web"), 80), lastData: s.now, lastAnswer: s.now, lastSent: s.now}
 	s.subflows = []*streamed{first}
 	s.tell(path.ConnEstablished{Token: 1, Local: first.local, Remote: first.remote})
-	return s
 }
 
 // offer offers a detour through a waypoint.
@@ -530,9 +535,7 @@ func TestDirectPathThatMayNotReturnStays(t *testing.T) {
 		}
 		s.tell(path.ConnClosed{Token: 1})
 		s.lines[""].dead = false
-		first := &streamed{local: netip.AddrPortFrom(ip("me"), 39999), remote: netip.AddrPortFrom(ip("web"), 80), lastData: s.now, lastAnswer: s.now, lastSent: s.now}
-		s.subflows = []*streamed{first}
-		s.tell(path.ConnEstablished{Token: 1, Local: first.local, Remote: first.remote})
+		s.connect(39999)
 		s.run(20 * time.Second)
 		s.kill("")
 		s.run(3 * time.Second)

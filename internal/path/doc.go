@@ -98,6 +98,7 @@
 //	lossy.go                           paths that lose too much
 //	burden.go                          detours that hold up the others
 //	omit.go                            detours that add nothing
+//	wake.go                            ... carry again
 //	behindline.go addednothing.go      ... from the beginning, as earlier connections showed
 //	without.go                         what carries once a subflow stops
 //	stall.go                           subflows that stand by when the others stall

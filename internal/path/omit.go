@@ -19,9 +19,7 @@ import (
 //   - The cost is bounded. A detour is omitted only if what it carries in omitCosts is a small share of what the
 //     connection has carried. So detours that carry little are omitted first, and one that carries much never is. The
 //     bound does not apply if the others miss about as much in their pauses as the detour carries.
-//   - Detours that stand by carry again as soon as the sum falls, the subflows that carry change or lose packets, or
-//     all of them stall (stall.go). One after the other, they also carry again for another comparison, at growing
-//     intervals.
+//   - Detours that stand by carry again when they are needed, or for another comparison (wake.go).
 //
 // If sessions show that this host's line is the bottleneck (line.go), all detours are omitted together. Only the
 // intervals between such omissions bound their cost.
@@ -85,10 +83,6 @@ const (
 	// standsFor is the time after which a detour that stands by carries again for another comparison. It doubles
 	// likewise, over all connections to a network of servers (addednothing.go).
 	standsFor = time.Minute
-	// wakesAt is the share of the sum below which, within a second, detours that stand by carry again.
-	wakesAt = 0.8
-	// sinksTo is that share within sumBefore.
-	sinksTo = 0.95
 )
 
 // omissions is the state of a connection that omits detours.
@@ -433,65 +427,6 @@ func (o *omissions) stop(t turn) {
 func (o *omissions) wait(t turn) {
 	o.due = t.now.Add(o.gap)
 	o.gap = min(2*o.gap, challengeGapMost)
-}
-
-// wakeOmitted lets detours that stand by carry again: all but burdens if a sign shows that they are needed, or else one
-// whose time is over, unless the line is still the bottleneck. While a full line repairs many losses, its rate falls for
-// a moment. That does not show that detours are needed. It reports whether it let any carry.
-func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bool) bool {
-	o := &t.tryouts.omissions
-	if !t.has((*subflow).addsNothing) {
-		return false
-	}
-	changed, needed := !slices.Equal(carrying, o.carriers), slices.ContainsFunc(carrying, (*subflow).isAccused)
-	if long := t.now.Sub(o.second.at); long >= time.Second || total < o.second.bytes {
-		needed = needed || total >= o.second.bytes && 8*float64(total-o.second.bytes)/long.Seconds() < wakesAt*o.got
-		o.second = reading{t.now, total}
-	}
-	sum, over := o.sum.rate(total, t.now)
-	sinks := sinksTo
-	if o.guessed {
-		sinks = wakesAt
-	}
-	needed = needed || over >= sumBefore && sum < sinks*o.got
-	needed = changed || needed && !o.line.isRecent(t.now)
-	if needed && t.carryAgainWhere(func(s *subflow) bool { return s.addsNothing() && !s.aside.why.isBurden() }) {
-		o.wait(t)
-		o.end()
-		o.carriers = t.carriers()
-		return true
-	}
-	if o.guessed && over >= sumBefore {
-		o.got, o.guessed = sum, false
-	}
-	s := t.find(func(s *subflow) bool { return s.addsNothing() && !t.now.Before(s.aside.until) })
-	if s == nil {
-		return false
-	}
-	if m.staysBurden(t, s) {
-		return false
-	}
-	switch {
-	case line && s.aside.why.Line:
-		s.aside.until = t.now.Add(o.stands)
-		return false
-	case line: // it was not compared because of the line
-		s.aside.until = t.now.Add(burdenStands)
-		return false
-	}
-	t.carryAgain(s)
-	o.carriers, o.due = t.carriers(), t.now
-	return true
-}
-
-// wakeAll lets all detours carry again that are omitted or stand by because they add nothing. It reports whether
-// there were any.
-func (t turn) wakeAll() (found bool) {
-	found = t.carryAgainWhere((*subflow).addsNothing)
-	if t.tryouts != nil {
-		t.tryouts.omissions.end()
-	}
-	return found
 }
 
 // idle returns the detours that stand by because they add nothing and may give their places.

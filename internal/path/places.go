@@ -98,7 +98,7 @@ func (p *places) room(t turn) (n int, known bool) {
 	switch {
 	case t.firstEnded && !t.has(func(s *subflow) bool { return s.direct && s.up }):
 		if !known {
-			n = usualPlaces - t.beside(func(*subflow) bool { return true })
+			n = usualPlaces - t.further()
 		}
 		if !t.has(func(s *subflow) bool { return s.direct }) {
 			n--
@@ -121,7 +121,7 @@ func (p *places) free(t turn) (n int, known bool) {
 		l.n = stayed
 		p.limits[t.server.Addr()] = l
 	}
-	return l.n - t.beside(func(*subflow) bool { return true }), true
+	return l.n - t.further(), true
 }
 
 // withoutWitness returns the usable detours without those of the only waypoint through which the number was seen. ok
@@ -140,7 +140,7 @@ func (p *places) withoutWitness(t turn, usable []policy.Usable) (others []policy
 func (p *places) askingForMore(t turn) {
 	addr := t.server.Addr()
 	l := p.limits[addr]
-	if l.known && !t.now.Before(l.until) && t.beside(func(*subflow) bool { return true }) > l.n {
+	if l.known && !t.now.Before(l.until) && t.further() > l.n {
 		l.until = t.now.Add(joinTimeout + time.Second)
 		p.limits[addr] = l
 	}
@@ -176,7 +176,7 @@ func (p *places) acceptsDirect(t turn, direct *subflow) bool {
 	if l := p.limits[t.server.Addr()]; l.refused > 0 {
 		most = min(most, l.n)
 	}
-	return t.beside(func(*subflow) bool { return true }) < most
+	return t.further() < most
 }
 
 func (p *places) forget(now time.Time) {

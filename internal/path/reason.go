@@ -9,7 +9,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path/words"
 )
 
-// chosen tells why a subflow's detour was chosen: the policy's reason, and what the connection itself saw. Each subflow keeps
+// chosen holds the reason for which a subflow's detour was chosen: the policy's, and what the connection itself saw. Each subflow keeps
 // one, so it is small.
 type chosen struct {
 	policy.Reason

@@ -71,13 +71,8 @@ func (s *sessions) take(ev WaypointMeasured, now time.Time) {
 }
 
 // answeredSince reports whether a waypoint is known to have answered at a time or later, so that this host is not cut off.
-func (s *sessions) answeredSince(at time.Time) bool {
-	for _, x := range s.worth {
-		if !x.answered.Before(at) {
-			return true
-		}
-	}
-	return false
+func (s *sessions) answeredSince(at, now time.Time) bool {
+	return s.any(now, func(x sessionWorth) bool { return !x.answered.Before(at) })
 }
 
 // any reports whether any session was measured lately for which is returns true.
