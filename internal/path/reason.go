@@ -69,6 +69,8 @@ type Verdict struct {
 	Loss, OtherLoss float64
 	// Wait and OtherWait estimate how long a message waits for its answer, with losses counted as when a carrier is chosen.
 	Wait, OtherWait time.Duration
+	// Better is set if messages will leave the other subflow for this one, if that lasts.
+	Better bool
 	// With and Without are the rates of bulk traffic with and without the subflow, in bits a second. They are zero if
 	// something else decided, or if they are not known yet.
 	With, Without float64
@@ -105,7 +107,7 @@ func (a *aside) text() string {
 		return "stands by: this month's budget of bytes through it is used up"
 	case a.cause == standsBy && a.why.OtherWait == 0:
 		return "stands by: messages are likely on this connection, and begin on the direct path"
-	case a.cause == standsBy && isQuicker(a.why.Wait, a.why.OtherWait):
+	case a.cause == standsBy && a.why.Better:
 		return fmt.Sprintf("stands by: messages take %s over it, %s over %s; it carries them soon if that lasts", take, otherTakes, other)
 	case a.cause == standsBy && a.why.Wait < a.why.OtherWait:
 		return fmt.Sprintf("stands by: messages take %s over it, hardly less than the %s over %s", take, otherTakes, other)

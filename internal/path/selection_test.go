@@ -612,6 +612,44 @@ func TestMessagesLeaveALossyDetour(t *testing.T) {
 	}
 }
 
+// A stream leaves a direct path that loses 1 % for a detour that is about as long after few losses. It stays if hardly
+// anything is lost. If both paths lose, it does not move again and again.
+func TestStreamEscapesLosses(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		loss, detourLoss float64
+		trip             time.Duration
+		leaves, moves    int // connections of 10 that leave the direct path within 12 s, at least, and the most moves of one within a minute
+	}{
+		"1 %":                   {0.01, 0, 31 * ms, 9, 1},
+		"hardly any":            {0.0002, 0, 30 * ms, 0, 1},
+		"the detour loses, too": {0.01, 0.01, 30 * ms, 4, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			left := 0
+			for seed := range uint64(10) {
+				s := newSelection(t, map[string]*pathWorth{"": {trip: 30 * ms, rate: 800, loss: c.loss}, "bob": {trip: c.trip, rate: 800, loss: c.detourLoss}})
+				s.random = rand.New(rand.NewPCG(18, seed))
+				s.offer("bob")
+				s.connect()
+				s.stream(time.Second, dt)
+				s.log = nil
+				s.stream(11*time.Second, dt)
+				if s.over("").backup {
+					left++
+				}
+				s.stream(48*time.Second, dt)
+				if moves := len(s.log) / 2; moves > c.moves {
+					t.Errorf("seed %d: %d moves: %v", seed, moves, s.log)
+				}
+			}
+			if left < c.leaves || c.leaves == 0 && left > 0 {
+				t.Errorf("%d of 10 left the direct path within 12 s", left)
+			}
+		})
+	}
+}
+
 // A detour that is four times as long carries no stream while the direct path loses 0.6 %, although that seems to be more
 // now and then. It does when the direct path loses 4 %.
 func TestStreamStaysOnTheShorterPath(t *testing.T) {
