@@ -106,9 +106,11 @@ type Candidate struct {
 	Untried  bool     `json:"untried,omitempty"`
 	Measured Measured `json:"measured"`
 	// Wait is the estimated time that a message over the detour waits for its answer, in milliseconds. It is absent if
-	// unknown. If Guessed is set, it is derived from the round trip of the waypoint's session.
+	// unknown. If Guessed is set, it is derived from the round trips of the waypoint's session and of the direct path. If
+	// AtLeast is set, too, that of the direct path is not known, and Wait has only the way to the waypoint.
 	Wait    float64 `json:"wait_ms,omitempty"`
 	Guessed bool    `json:"guessed,omitempty"`
+	AtLeast bool    `json:"at_least,omitempty"`
 	// Expected is the rate that one more bulk connection may expect beside those that run now, in bits per second. It is
 	// 0 if the detour adds nothing to the direct path, and absent if unknown.
 	Expected *float64 `json:"expected_bps,omitempty"`

@@ -43,7 +43,7 @@ func TestBulkTakesWhatGaveMost(t *testing.T) {
 			t.Fatalf("bulk: %v", s.log)
 		}
 	}
-	if why := s.why("carol"); !strings.Contains(why, "bulk traffic got") || !strings.Contains(why, "through bob") {
+	if why := s.why("carol"); !strings.Contains(why, "one more bulk connection may expect ") || !strings.Contains(why, " of bob") {
 		t.Errorf("why: %q", why)
 	}
 	s.tell(path.ConnClosed{Token: s.token})

@@ -191,11 +191,11 @@ func (r *SubflowReason) leftWords() string {
 	case CauseStandby:
 		return "the policy lets another path carry"
 	case CauseSilent:
-		return fmt.Sprintf("nothing came over it for %v while another path worked%s", n.Silent.Round(100*time.Millisecond), unansweredWords(n.Unanswered))
+		return fmt.Sprintf("nothing came over it for %s while another path worked%s", words.Seconds(n.Silent), unansweredWords(n.Unanswered))
 	case CauseStalled:
-		return fmt.Sprintf("it made no progress for %v while the connection did", n.Silent.Round(100*time.Millisecond))
+		return fmt.Sprintf("it made no progress for %s while the connection did", words.Seconds(n.Silent))
 	case CauseOverdue:
-		return fmt.Sprintf("nothing came over it for %v in the middle of messages", n.Silent.Round(10*time.Millisecond))
+		return fmt.Sprintf("nothing came over it for %s in the middle of messages", words.Seconds(n.Silent))
 	case CauseHarm:
 		return "it did harm: " + words.Failure(n.Err)
 	case CauseLossy:

@@ -72,7 +72,7 @@ func TestDepartures(t *testing.T) {
 				s.offer("bob", "carol")
 				s.messages(time.Minute, dt)
 			},
-			waypoint: "bob", ended: true, code: "slower", why: "messages took #ms over it, #ms over the path through carol",
+			waypoint: "bob", ended: true, code: "slower", why: "messages took # ms over it, # ms over the path through carol",
 		},
 		"messages move": {
 			plays: func(s *selection) {
@@ -82,7 +82,7 @@ func TestDepartures(t *testing.T) {
 				s.paths[""].trip = 320 * time.Millisecond
 				s.exchanges(1500*time.Millisecond, 500*time.Millisecond)
 			},
-			code: "slower", why: "messages took #ms over it, #ms over the path through bob",
+			code: "slower", why: "messages took # ms over it, # ms over the path through bob",
 		},
 		"another waypoint gives more": {
 			paths: unlike(),
@@ -117,7 +117,7 @@ func TestDepartures(t *testing.T) {
 				s.paths["bob"].dead = true
 				s.bulk(20 * time.Second)
 			},
-			waypoint: "bob", ended: true, code: "silent", why: "nothing came over it for #s while another path worked, and # probes were not answered",
+			waypoint: "bob", ended: true, code: "silent", why: "nothing came over it for # s while another path worked, and # probes were not answered",
 		},
 		"the operator avoids its waypoint": {
 			plays: func(s *selection) {

@@ -125,9 +125,9 @@ func (a *aside) text() string {
 // waitWithLoss returns how long messages wait, with the share of lost packets that the time counts.
 func waitWithLoss(wait time.Duration, loss float64) string {
 	if loss < 0.0005 {
-		return words.MS(wait).String()
+		return words.MS(wait)
 	}
-	return fmt.Sprintf("%v (%.1f %% lost)", words.MS(wait), 100*loss)
+	return fmt.Sprintf("%s (%.1f %% lost)", words.MS(wait), 100*loss)
 }
 
 // Words returns the result as text.

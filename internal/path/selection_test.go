@@ -574,7 +574,7 @@ func TestMessagesLeaveALongPath(t *testing.T) {
 	if s.over("bob").backup || !s.over("").backup {
 		t.Errorf("after 1.5 s: %v", s.log)
 	}
-	if why := s.why(""); !strings.HasPrefix(why, "stands by: messages take 320ms over it, 40ms over the path through bob") {
+	if why := s.why(""); !strings.HasPrefix(why, "stands by: messages take 320.0 ms over it, 40.0 ms over the path through bob") {
 		t.Errorf("why: %q", why)
 	}
 }
@@ -602,7 +602,7 @@ func TestMessagesLeaveALossyDetour(t *testing.T) {
 			if s.over("").backup || !s.over("bob").backup {
 				t.Errorf("it carries after %v: %v", within, s.log)
 			}
-			if why := s.why("bob"); !strings.HasPrefix(why, "stands by: messages take") || !strings.Contains(why, "% lost) over it, 26ms over the direct path") {
+			if why := s.why("bob"); !strings.HasPrefix(why, "stands by: messages take") || !strings.Contains(why, "% lost) over it, 26.0 ms over the direct path") {
 				t.Errorf("why: %q", why)
 			}
 			s.log = nil
@@ -797,7 +797,7 @@ func TestCloserWaypointIsTaken(t *testing.T) {
 		s.connect()
 		s.want("a connection", "join carol")
 	}
-	if why := s.why("carol"); !strings.Contains(why, "messages through carol take 7ms, through bob 15ms (expected)") {
+	if why := s.why("carol"); !strings.Contains(why, "messages through carol take 7.0 ms, through bob 15.0 ms (expected)") {
 		t.Errorf("why: %q", why)
 	}
 }
@@ -943,13 +943,13 @@ func TestWhySpare(t *testing.T) {
 		}
 	}
 	why := words(80)
-	if want := "a spare: bulk traffic may expect 2.2 Mbit/s of it, 17.9 Mbit/s of carol; at more than that it comes first"; why["bob"] != want {
+	if want := "a spare: one more bulk connection may expect 2.2 Mbit/s of it, 17.9 Mbit/s of carol; at more than that it comes first"; why["bob"] != want {
 		t.Errorf("bob: %q", why["bob"])
 	}
 	if !strings.HasSuffix(why["carol"], "; at less than 2.2 Mbit/s, bob comes first") {
 		t.Errorf("carol: %q", why["carol"])
 	}
-	if !strings.HasPrefix(why["carol"], "in-band comes first") || !strings.HasPrefix(why["dave"], "a spare: bulk traffic may expect 17.9 Mbit/s of carol, and it was not measured yet") {
+	if !strings.HasPrefix(why["carol"], "in-band comes first") || !strings.HasPrefix(why["dave"], "a spare: one more bulk connection may expect 17.9 Mbit/s of carol, and it was not measured yet") {
 		t.Errorf("%q", why)
 	}
 }

@@ -160,6 +160,8 @@ func (k *detours) describe(o *offered, server netip.AddrPort, host *hostAddrs, n
 	case server.IsValid():
 		d.Failures, d.RetryAt, d.Err, d.Towards = r.failures, r.at, r.err, server
 		d.Why = fmt.Sprintf("rests towards %v: %s", server, words.Failure(r.err))
+	case o.unproven() && !o.trial.tried():
+		d.Why = "not tried yet"
 	case o.unproven():
 		d.Why = "no subflow came up on this path yet"
 	}

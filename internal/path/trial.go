@@ -104,6 +104,9 @@ func (t *trial) begin(server netip.AddrPort, now time.Time) {
 	t.tries[oldest] = try{server, now.Add(tryTimeout + verdictDelay)}
 }
 
+// tried reports whether a try began.
+func (t *trial) tried() bool { return t.tries != [maxTries]try{} }
+
 // failed records that a join to server failed. The detour may then rest for all servers.
 func (t *trial) failed(server netip.AddrPort, err error, now time.Time) {
 	lost := errors.Is(err, errNoAnswer)

@@ -534,7 +534,7 @@ func TestPanelScrolls(t *testing.T) {
 // The key w explains only the chosen connection, however many lead to its server. On a narrow terminal its reasons can
 // be read without moving the text sideways.
 func TestWhyOfOneConnection(t *testing.T) {
-	const because = "a spare: messages take 22.6ms over it, 16.7ms through bob"
+	const because = "a spare: messages take 22.6 ms over it, 16.7 ms through bob"
 	for _, columns := range []int{20, 40, 80} {
 		m, now := shown(3, 1)
 		press(m, now, "down", "w")

@@ -159,14 +159,14 @@ func TestStatus(t *testing.T) {
 func TestWaypointWithSeveralAddresses(t *testing.T) {
 	at := netip.MustParseAddrPort
 	s := api.Status{Client: &api.Using{Waypoints: []api.Waypoint{
-		{Name: "bob", Addr: at("192.0.2.7:45672"), State: "up", Kinds: []api.WaypointKind{{Kind: "in-band", State: "ready", Why: "no subflow came up on this path yet"}}},
+		{Name: "bob", Addr: at("192.0.2.7:45672"), State: "up", Kinds: []api.WaypointKind{{Kind: "in-band", State: "ready", Why: "not tried yet"}}},
 		{Name: "bob", Addr: at("[2001:db8::7]:45672"), State: "up", Kinds: []api.WaypointKind{{Kind: "mapped", State: "ready"}, {Kind: "in-band", State: "unusable", Why: "needs IPv4"}}},
 	}}}
 	var glance, all strings.Builder
 	if err := errors.Join(Status(&glance, s, time.Now()), Details(&all, s, time.Now())); err != nil {
 		t.Fatal(err)
 	}
-	if out := glance.String(); !strings.Contains(out, "  bob at 192.0.2.7:45672, in-band: no subflow") || strings.Contains(out, "needs IPv4") {
+	if out := glance.String(); !strings.Contains(out, "  bob at 192.0.2.7:45672, in-band: not tried yet") || strings.Contains(out, "needs IPv4") {
 		t.Errorf("at a glance:\n%s", out)
 	}
 	if out := all.String(); !strings.Contains(out, "  bob at [2001:db8::7]:45672, in-band is unusable: needs IPv4") {
@@ -220,9 +220,9 @@ func TestWhy(t *testing.T) {
 		Closed: []api.ClosedConnection{{Connection: conn, Ended: ago(5 * time.Second)}},
 		Direct: api.Outlook{Measured: api.Measured{At: ago(time.Minute), MinRTT: 29.5, Loss: 0.012, Goodput: 9e6}, Wait: 56.8, Expected: bps(9e6)},
 		Candidates: []api.Candidate{
-			{Waypoint: "bob", Kind: "in-band", Taken: true, Untried: true, Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}, Wait: 24.1, Expected: bps(8.7e6), Why: bob.Why + "; bulk traffic got 8.7 Mbit/s through bob, 3.8 Mbit/s through carol", Change: "at less than 3.8 Mbit/s, carol comes first", Claimed: &api.Claimed{Members: 3, Proven: true, Loss: "below 0.5 %", Goodput: "16 to 64 Mbit/s", Wrong: 1}, Bottlenecks: []api.Bottleneck{{Relation: "shared", Pairs: 4, Lost: 0.96, Least: 0.88, Most: 1.04}, {With: "carol", Relation: "unknown", Pairs: 1}}},
+			{Waypoint: "bob", Kind: "in-band", Taken: true, Untried: true, Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}, Wait: 24.1, Expected: bps(8.7e6), Why: bob.Why + "; one more bulk connection may expect 8.7 Mbit/s of bob, 3.8 Mbit/s of carol", Change: "at less than 3.8 Mbit/s, carol comes first", Claimed: &api.Claimed{Members: 3, Proven: true, Loss: "below 0.5 %", Goodput: "16 to 64 Mbit/s", Wrong: 1}, Bottlenecks: []api.Bottleneck{{Relation: "shared", Pairs: 4, Lost: 0.96, Least: 0.88, Most: 1.04}, {With: "carol", Relation: "unknown", Pairs: 1}}},
 			{Waypoint: "carol", Kind: "wireguard", Wait: 40, Guessed: true, Why: "a spare: others come first", Change: "it is taken when the other detour through carol fails", Claimed: &api.Claimed{Wrong: 2}, Bottlenecks: []api.Bottleneck{{Relation: "apart", Pairs: 5, Lost: 0.02, Least: -0.1, Most: 0.14}}},
-			{Waypoint: "dave", Kind: "in-band", Why: "in-band does not get through on this path since 11:50 (no answer)", Until: now.Add(4 * time.Minute), Claimed: &api.Claimed{Members: 1, Loss: "2 to 5 %"}, Bottlenecks: []api.Bottleneck{{Relation: "unknown", Pairs: 3, Lost: 0.5, Least: -0.2, Most: 1.2}}},
+			{Waypoint: "dave", Kind: "in-band", Wait: 12, Guessed: true, AtLeast: true, Why: "in-band does not get through on this path since 11:50 (no answer)", Until: now.Add(4 * time.Minute), Claimed: &api.Claimed{Members: 1, Loss: "2 to 5 %"}, Bottlenecks: []api.Bottleneck{{Relation: "unknown", Pairs: 3, Lost: 0.5, Least: -0.2, Most: 1.2}}},
 		},
 	}
 	full.Connections[0].Token, full.Connections[0].Tried = "0a0b0c0d", []api.Tried{
@@ -237,7 +237,7 @@ func TestWhy(t *testing.T) {
 	for i, addr := range []string{"192.0.2.8", "192.0.2.88"} { // a waypoint with two addresses
 		full.Candidates = append(full.Candidates, api.Candidate{
 			Waypoint: "carol", Addr: netip.MustParseAddr(addr), Kind: "in-band", Measured: api.Measured{At: now, MinRTT: 31, Goodput: 11.3e6}, Wait: 33,
-			Why:    []string{"a spare: bulk traffic may expect 3.8 Mbit/s of it, 8.7 Mbit/s of bob", "a spare: others come first"}[i],
+			Why:    []string{"a spare: one more bulk connection may expect 3.8 Mbit/s of it, 8.7 Mbit/s of bob", "a spare: others come first"}[i],
 			Change: []string{"at more than that it comes first", "it is taken when bob fails, or first by dcol use carol"}[i], Expected: bps(3.8e6),
 		})
 	}

@@ -254,10 +254,14 @@ func trip(ms float64) string {
 }
 
 func wait(c api.Candidate) string {
-	if c.Guessed {
+	switch {
+	case c.AtLeast:
+		return "at least " + trip(c.Wait)
+	case c.Guessed:
 		return "about " + trip(c.Wait)
+	default:
+		return trip(c.Wait)
 	}
-	return trip(c.Wait)
 }
 
 func lost(m api.Measured) string {

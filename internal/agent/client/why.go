@@ -50,7 +50,7 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 			d := &x.Candidates[i]
 			candidate := api.Candidate{
 				Waypoint: d.Waypoint, Addr: endOf(&d.Detour), Kind: d.Kind.String(), Taken: d.Taken, Untried: !tried(&x, d), Measured: describeKnown(d.Known),
-				Wait: milliseconds(d.Wait), Guessed: d.Wait > 0 && !d.Measured, Expected: expected(&d.Outlook),
+				Wait: milliseconds(d.Wait), Guessed: guessed(d), AtLeast: atLeast(&x, d), Expected: expected(&d.Outlook),
 				Why: d.Why(), Change: d.Change(), Reason: describeReason(&d.Reason), Until: d.Until,
 				Claimed: describeClaimed(d.Claimed), Bottlenecks: describeBottlenecks(d.Bottlenecks),
 			}
@@ -135,6 +135,14 @@ func (c *Client) unavailableWhy(v detour.Via, w *api.Waypoint, server netip.Addr
 		}
 	}
 	return strings.Join(whys, "; ")
+}
+
+// guessed reports whether the wait of messages was estimated from round trips of other paths.
+func guessed(d *path.Candidate) bool { return d.Wait > 0 && !d.Measured }
+
+// atLeast reports whether the wait of messages has only the way to the waypoint.
+func atLeast(x *path.Explanation, d *path.Candidate) bool {
+	return guessed(d) && x.Direct.Known.MinRTT == 0
 }
 
 // expected returns the rate that one more bulk connection may expect of a path, or nil if it is not known.

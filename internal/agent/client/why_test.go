@@ -43,6 +43,21 @@ func TestTried(t *testing.T) {
 	}
 }
 
+// The way from a waypoint to the server is assumed to be as long as the direct path. If that is not known, the estimate has
+// only the way to the waypoint.
+func TestAtLeast(t *testing.T) {
+	for _, test := range []struct {
+		direct, wait time.Duration
+		measured     bool
+		want         bool
+	}{{wait: 2, want: true}, {direct: 1, wait: 2}, {wait: 2, measured: true}, {}} {
+		x := path.Explanation{Direct: path.Outlook{Known: path.Known{MinRTT: test.direct}}}
+		if got := atLeast(&x, &path.Candidate{Outlook: path.Outlook{Wait: test.wait, Measured: test.measured}}); got != test.want {
+			t.Errorf("%+v: %v", test, got)
+		}
+	}
+}
+
 // Programs get the numbers of each reason, for living subflows and for paths that were left.
 func TestReasonsForPrograms(t *testing.T) {
 	left := path.SubflowReason{

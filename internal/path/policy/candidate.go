@@ -33,7 +33,7 @@ type Comparison struct {
 	Wait, OtherWait time.Duration
 	// Measured is set if both waits were measured. Otherwise they are guessed from the round trips of sessions.
 	Measured bool
-	// Goodput and OtherGoodput are the rates that bulk traffic may expect, in bits of payload a second.
+	// Goodput and OtherGoodput are the rates that one more bulk connection may expect, in bits of payload a second.
 	Goodput, OtherGoodput float64
 	// Loss and OtherLoss are the shares of packets lost.
 	Loss, OtherLoss float64
@@ -120,13 +120,13 @@ func (r *CandidateReason) Words(d *Detour) string {
 	case CandidateFailed:
 		return fmt.Sprintf("a spare: others come first; its waypoint's recent failures towards this server: %d", r.Failures)
 	case CandidateGivesLess:
-		return fmt.Sprintf("a spare: bulk traffic may expect %s of it, %s of %s", words.Mbit(x.Goodput), words.Mbit(x.OtherGoodput), x.Waypoint)
+		return fmt.Sprintf("a spare: one more bulk connection may expect %s of it, %s of %s", words.Mbit(x.Goodput), words.Mbit(x.OtherGoodput), x.Waypoint)
 	case CandidateGoodputUnknown:
-		return fmt.Sprintf("a spare: bulk traffic may expect %s of %s, and it was not measured yet", words.Mbit(x.OtherGoodput), x.Waypoint)
+		return fmt.Sprintf("a spare: one more bulk connection may expect %s of %s, and it was not measured yet", words.Mbit(x.OtherGoodput), x.Waypoint)
 	case CandidateSlower:
-		return fmt.Sprintf("a spare: messages take %v over it, %v through %s", words.MS(x.Wait), words.MS(x.OtherWait), x.Waypoint)
+		return fmt.Sprintf("a spare: messages take %s over it, %s through %s", words.MS(x.Wait), words.MS(x.OtherWait), x.Waypoint)
 	case CandidateWaitUnknown:
-		return fmt.Sprintf("a spare: messages take %v through %s, and it was not measured yet", words.MS(x.OtherWait), x.Waypoint)
+		return fmt.Sprintf("a spare: messages take %s through %s, and it was not measured yet", words.MS(x.OtherWait), x.Waypoint)
 	case CandidateDrawn:
 		return fmt.Sprintf("a spare: about as good as %s, which was drawn by lot", x.Waypoint)
 	default:

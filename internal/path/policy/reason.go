@@ -39,7 +39,7 @@ func (w *Reason) Equals(v *Reason) bool {
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// standing is a kind of detour of the chosen waypoint that was not chosen, and why: notOffered, inUse or resting.
+// standing is a kind of detour of the chosen waypoint that was not chosen, and why: notOffered, inUse, resting or unheard.
 type standing struct {
 	kind Kind
 	is   uint8
@@ -49,6 +49,7 @@ const (
 	notOffered uint8 = iota
 	inUse
 	resting
+	unheard // not offered, because the waypoint's session is down
 )
 
 // reason returns why best was chosen.
@@ -63,6 +64,9 @@ func (r *round) reason(best *Usable) (why Reason) {
 				why.rests = new([nKinds - 1]Rest)
 			}
 			why.rests[why.n] = rest
+		}
+		if is == notOffered && best.Unheard {
+			is = unheard
 		}
 		why.better[why.n] = standing{k, is}
 		why.n++
@@ -97,7 +101,7 @@ func (r *round) faster(best *Usable) (c *Comparison) {
 	return c
 }
 
-// gives compares best with the next waypoint by goodput, if bulk traffic gets clearly less there.
+// gives compares best with the next waypoint by goodput, if one more bulk connection may expect clearly less there.
 func (r *round) gives(best *Usable) (c *Comparison) {
 	if !best.Gave {
 		return nil
@@ -162,6 +166,8 @@ func (w *Reason) Words(d *Detour) string {
 			says = w.rests[i].Words(b.kind)
 		case b.is == inUse:
 			says = fmt.Sprintf("%v through %s carries it already", b.kind, d.Waypoint)
+		case b.is == unheard:
+			says = fmt.Sprintf("%v is not offered while the session with %s is down", b.kind, d.Waypoint)
 		case b.kind == InBand && (d.Server.Addr().Is6() || d.Local.Is6()):
 			says = "in-band leads to IPv4 servers only"
 		case b.kind == Mapped:
@@ -188,14 +194,14 @@ func (w *Reason) Words(d *Detour) string {
 		parts = append(parts, fmt.Sprintf("detours of %s to this server failed lately", w.failing))
 	}
 	if g := w.gives; g != nil {
-		parts = append(parts, fmt.Sprintf("bulk traffic got %s through %s, %s through %s", words.Mbit(g.Goodput), d.Waypoint, words.Mbit(g.OtherGoodput), g.Waypoint))
+		parts = append(parts, fmt.Sprintf("one more bulk connection may expect %s of %s, %s of %s", words.Mbit(g.Goodput), d.Waypoint, words.Mbit(g.OtherGoodput), g.Waypoint))
 	}
 	if c := w.faster; c != nil {
 		how := "expected"
 		if c.Measured {
 			how = "measured"
 		}
-		parts = append(parts, fmt.Sprintf("messages through %s take %v, through %s %v (%s)", d.Waypoint, words.MS(c.Wait), c.Waypoint, words.MS(c.OtherWait), how))
+		parts = append(parts, fmt.Sprintf("messages through %s take %s, through %s %s (%s)", d.Waypoint, words.MS(c.Wait), c.Waypoint, words.MS(c.OtherWait), how))
 	}
 	if w.Silent {
 		parts = append(parts, "nothing arrived through it lately, but there is no other")
@@ -218,7 +224,7 @@ func (w *Reason) Change(d *Detour) string {
 	case w.gives != nil:
 		return fmt.Sprintf("at less than %s, %s comes first", words.Mbit(w.gives.OtherGoodput), w.gives.Waypoint)
 	case w.faster != nil:
-		return fmt.Sprintf("at more than %v, %s comes first", words.MS(w.faster.OtherWait), w.faster.Waypoint)
+		return fmt.Sprintf("at more than %s, %s comes first", words.MS(w.faster.OtherWait), w.faster.Waypoint)
 	case !w.Shunned.IsZero():
 		return "any other detour comes first"
 	case w.failing != "":

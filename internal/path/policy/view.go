@@ -86,6 +86,8 @@ type Usable struct {
 	Failures int
 	// Wanted is set if the operator wants the waypoint to be taken first.
 	Wanted bool
+	// Unheard is set while the waypoint's session is down. It offers no further detours then.
+	Unheard bool
 	Prospect
 }
 

@@ -3,6 +3,7 @@ package words
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -14,8 +15,13 @@ func Failure(err error) string {
 	return err.Error()
 }
 
-// MS rounds a duration so that it is shown in milliseconds with at most one decimal.
-func MS(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+// MS renders a short time in milliseconds.
+func MS(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }
+
+// Seconds renders a time in seconds.
+func Seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Round(10*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+}
 
 // Mbit renders a rate in bits a second.
 func Mbit(rate float64) string { return fmt.Sprintf("%.1f Mbit/s", rate/1e6) }

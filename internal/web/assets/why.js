@@ -51,7 +51,7 @@ const left = (d) => `${d.ended ? 'ended' : 'became a backup'}, because ${d.why}`
 
 // outlook returns what a new connection may expect of a path, as texts.
 const outlook = (x) => [
-	x.wait_ms && `a message takes ${x.guessed ? 'about ' : ''}${trip(x.wait_ms)}`,
+	x.wait_ms && `a message takes ${x.at_least ? 'at least ' : x.guessed ? 'about ' : ''}${trip(x.wait_ms)}`,
 	x.expected_bps === 0 ? 'a download would gain nothing from it' : x.expected_bps && `one more download may expect ${rate(x.expected_bps)}`,
 ];
 
