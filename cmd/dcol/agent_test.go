@@ -86,7 +86,7 @@ func (c *canned) Web(_ context.Context, r api.WebRequest) (api.Web, error) {
 
 func (c *canned) Reload(context.Context, api.ReloadRequest) (api.Reloaded, error) {
 	return api.Reloaded{
-		File: "dcol.toml", Applied: []api.SettingChange{{Key: "log_level", From: `"info"`, To: `"debug"`}},
+		File: "dcol.toml", Applied: []api.SettingChange{{Key: "log_level", From: `"info"`, To: `"debug"`}, {Key: "client.exclude", From: `["10.0.0.0/8"]`, To: "[]", NewOnly: true}},
 		Waiting: []api.SettingChange{{Key: "run_dir", From: `"/run/dcol"`, To: `"/run/x"`}},
 	}, nil
 }

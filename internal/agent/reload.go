@@ -52,7 +52,7 @@ func (a *running) Reload(ctx context.Context, r api.ReloadRequest) (api.Reloaded
 		return api.Reloaded{}, err
 	}
 	for _, c := range a.settings.Differences(next) {
-		change := api.SettingChange{Key: c.Key, From: c.From, To: c.To}
+		change := api.SettingChange{Key: c.Key, From: c.From, To: c.To, NewOnly: c.NewOnly}
 		if c.Reload {
 			out.Applied = append(out.Applied, change)
 		} else {

@@ -20,4 +20,6 @@ type SettingChange struct {
 	Key  string `json:"key"`
 	From string `json:"from"`
 	To   string `json:"to"`
+	// NewOnly is set if a reload applies the new value to new connections only.
+	NewOnly bool `json:"new_only,omitempty"`
 }

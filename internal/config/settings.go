@@ -33,6 +33,8 @@ func (s Setting) Raw() string {
 type Change struct {
 	Key, From, To string
 	Reload        bool // see Setting
+	// NewOnly reports whether a running agent applies the new value to new connections only.
+	NewOnly bool
 }
 
 // reloaded lists the keys whose values a running agent takes over.
@@ -43,6 +45,13 @@ var reloaded = []string{
 	"client.converter.exclude", "client.converter.exclude_ports", "client.converter.exclude_domains",
 	"client.converter.exclude_programs", "client.converter.exclude_cgroups",
 	"waypoint.allow", "waypoint.deny", "waypoint.deny_ports", "waypoint.hours", "waypoint.member",
+}
+
+// newOnly lists those of them whose values decide when a connection begins.
+var newOnly = []string{
+	"client.bulk_ports", "client.message_ports", "client.tls_ports", "client.exclude",
+	"client.converter.exclude", "client.converter.exclude_ports", "client.converter.exclude_domains",
+	"client.converter.exclude_programs", "client.converter.exclude_cgroups",
 }
 
 // Settings returns all keys in the order of Config's fields.
@@ -56,7 +65,7 @@ func (c *Config) Differences(next *Config) (list []Change) {
 	after := next.Settings()
 	for i, s := range c.Settings() {
 		if to := after[i].Value; to != s.Value {
-			list = append(list, Change{Key: s.Key, From: s.Value, To: to, Reload: s.Reload})
+			list = append(list, Change{Key: s.Key, From: s.Value, To: to, Reload: s.Reload, NewOnly: slices.Contains(newOnly, s.Key)})
 		}
 	}
 	return list

@@ -60,9 +60,17 @@ func TestReloadedTakesTheReloadedKeys(t *testing.T) {
 			if seen[taken.Key] = true; !taken.Reload {
 				t.Errorf("%s was taken over", taken.Key)
 			}
+			if taken.NewOnly != slices.Contains(newOnly, taken.Key) {
+				t.Errorf("%s: for new connections only: %v", taken.Key, taken.NewOnly)
+			}
 		}
 		if len(all) < 2 && !strings.Contains(text, "client.waypoint") {
 			t.Errorf("only %+v differ", all)
+		}
+	}
+	for _, key := range newOnly {
+		if !slices.Contains(reloaded, key) {
+			t.Errorf("%s is not reloaded", key)
 		}
 	}
 	for _, key := range reloaded {

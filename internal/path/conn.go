@@ -19,7 +19,7 @@ type conn struct {
 
 	tunnelled   bool // its first subflow starts in a tunnel, so all others must, too
 	denyInitial bool
-	excluded    bool
+	excluded    exclusion
 	refused     bool // the kernel accepts no commands for it
 	halfClosed  bool // the kernel opens no more subflows for it
 	adopted     bool // found when it was already established
@@ -71,7 +71,10 @@ type conn struct {
 
 // managed reports whether this manager may act on the connection. It acts on an excluded connection only if it began
 // in a tunnel. Such a connection gets no detours but has to find its way into the next tunnel.
-func (c *conn) managed() bool { return (!c.excluded || c.tunnelled) && !c.refused }
+func (c *conn) managed() bool { return (!c.isExcluded() || c.tunnelled) && !c.refused }
+
+// isExcluded reports whether the connection gets no detours.
+func (c *conn) isExcluded() bool { return c.excluded != notExcluded }
 
 // denied reports whether the server accepts no further subflow to its only known address.
 func (c *conn) denied() bool { return c.denyInitial && c.server == c.remote }

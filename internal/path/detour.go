@@ -102,7 +102,7 @@ func (of *offers) leading(server netip.AddrPort) func(yield func(*offered) bool)
 // may not use d. A connection that began in a tunnel uses only encrypted tunnels, so that nobody near this host sees
 // what it carries and to whom. A tunnel to the server's own host is its direct path.
 func (of *offers) target(c *conn, d *Detour) (netip.AddrPort, bool) {
-	if c.excluded || c.tunnelled && (d.Kind != WireGuard || of.endsAt(d, c.server.Addr())) {
+	if c.isExcluded() || c.tunnelled && (d.Kind != WireGuard || of.endsAt(d, c.server.Addr())) {
 		return netip.AddrPort{}, false
 	}
 	return d.Target(c.server)

@@ -73,7 +73,7 @@ func (s *subflow) hear(sm *Sample) {
 func (m *Manager) directState(now time.Time) (d DirectState) {
 	var heard time.Time
 	for _, c := range m.conns.byToken {
-		if !c.managed() || c.excluded {
+		if !c.managed() || c.isExcluded() {
 			continue
 		}
 		for _, s := range c.subflows {

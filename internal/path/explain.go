@@ -120,8 +120,8 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 	t := m.turn(c, now)
 	x.Direct = m.detours.directOutlook(x.Server, now)
 	switch _, ok := m.host.source(c); {
-	case c.excluded:
-		x.Note = "destination is excluded from detours"
+	case c.isExcluded():
+		x.Note = m.exclusionNote(c.excluded, x.Server.Addr())
 		return
 	case !ok:
 		x.Note = "this host has no address of the server's family"

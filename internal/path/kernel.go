@@ -33,11 +33,18 @@ func (m *Manager) established(ev ConnEstablished, now time.Time) {
 func (m *Manager) newConn(t Token, local, remote netip.AddrPort, cgroup string, now time.Time) *conn {
 	c := &conn{
 		token: t, local: local, remote: remote, server: remote, since: now, seen: now,
-		tunnelled: m.inTunnel(local.Addr()), excluded: m.Excludes(remote.Addr()) || m.spared.take(local, now),
+		tunnelled: m.inTunnel(local.Addr()), excluded: m.exclusion(remote.Addr()),
 		tls:  slices.Contains(m.cfg.TLSPorts, remote.Port()),
 		rule: m.rules.of(remote.Port(), remote.Addr(), cgroup),
 	}
-	c.excluded = c.excluded || c.tunnelled && m.isInTunnels(remote.Addr()) // the tunnel's other end, which no detour reaches
+	spared := m.spared.take(local, now)
+	switch {
+	case c.excluded != notExcluded:
+	case spared:
+		c.excluded = excludedSpared
+	case c.tunnelled && m.isInTunnels(remote.Addr()):
+		c.excluded = excludedTunnel
+	}
 	c.kind, c.kindSaid = m.cfg.kindOf(c.rule, remote.Port())
 	c.due.Item = c
 	return c
@@ -65,12 +72,6 @@ func (cfg *Config) kindOf(r *Rule, port uint16) (kind measure.Kind, said bool) {
 		return measure.Messages, true
 	}
 	return measure.Short, false
-}
-
-// Excludes reports whether connections to an address get no detours.
-func (m *Manager) Excludes(server netip.Addr) bool {
-	return server.IsLoopback() || server.IsLinkLocalUnicast() || slices.Contains(m.host.addrs, server) ||
-		slices.ContainsFunc(m.cfg.Exclude, func(p netip.Prefix) bool { return p.Contains(server) })
 }
 
 func (m *Manager) connClosed(token Token, now time.Time) {

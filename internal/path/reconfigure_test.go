@@ -31,6 +31,17 @@ func TestReconfigured(t *testing.T) {
 	if n := len(s.subflows); n != 1 {
 		t.Errorf("%d subflows to an excluded server", n)
 	}
+	notes := func() (connection, next string) {
+		x := s.m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, s.now)
+		return x.Conns[len(x.Conns)-1].Note, x.Note
+	}
+	if connection, next := notes(); connection != "203.0.113.80 is in client.exclude (203.0.113.80/32)" || next != connection {
+		t.Errorf("excluded: %q, and a new one %q", connection, next)
+	}
+	s.tell(path.Reconfigured{Policy: policy.Detours{Subflows: 3}})
+	if connection, next := notes(); connection != "203.0.113.80 was in client.exclude when the connection began" || next != "" {
+		t.Errorf("no longer excluded: %q, and a new one %q", connection, next)
+	}
 }
 
 func (s *selection) lower(subflows int) {

@@ -222,8 +222,8 @@ func (s *subflow) state() SubflowState {
 
 func (m *Manager) note(t turn) string {
 	switch {
-	case t.excluded:
-		return "destination is excluded from detours"
+	case t.isExcluded():
+		return m.exclusionNote(t.excluded, t.remote.Addr())
 	case t.refused:
 		return "the kernel manages its paths itself"
 	case t.halfClosed:

@@ -164,7 +164,7 @@ func TestViewOfStates(t *testing.T) {
 			press(m, now, "down", "w")
 			m.Handle(Explained{Server: netip.MustParseAddrPort("203.0.113.9:443"), Err: errors.New("an old question")}, now)
 			m.Handle(Explained{Server: m.panel.waits, Why: api.Why{
-				Server: netip.MustParseAddrPort("203.0.113.0:443"), Note: "destination is excluded from detours",
+				Server: netip.MustParseAddrPort("203.0.113.0:443"), Note: "203.0.113.0 is in client.exclude (203.0.113.0/24)",
 			}}, now)
 			return now
 		},

@@ -31,6 +31,10 @@ func (p *printer) changes(title string, list []api.SettingChange) {
 	}
 	p.linef("%s", title)
 	for _, c := range list {
-		p.linef("  %s: %s -> %s", c.Key, c.From, c.To)
+		only := ""
+		if c.NewOnly {
+			only = ", for new connections only"
+		}
+		p.linef("  %s: %s -> %s%s", c.Key, c.From, c.To, only)
 	}
 }

@@ -243,7 +243,7 @@ func TestWhy(t *testing.T) {
 	}
 	full.Unavailable = []api.Unavailable{{Waypoint: "erin", State: api.WaypointClosed, Why: "the waypoint is closed at this hour"}}
 	full.Fixes = []string{"a tunnel hides TCP options from middleboxes"}
-	none := api.Why{Server: server, Note: "destination is excluded from detours"}
+	none := api.Why{Server: server, Note: "203.0.113.5 is in client.exclude (203.0.113.0/24)"}
 	for name, x := range map[string]api.Why{"full": full, "none": none} {
 		var b strings.Builder
 		if err := Why(&b, x, now); err != nil {

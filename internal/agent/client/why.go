@@ -64,7 +64,7 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 			}
 		}
 		out.Unavailable = c.unavailable(&x, now)
-		out.Fixes = fixesOf(&out)
+		out.Fixes = fixesOf(&out, &c.steering)
 		return out, nil
 	})
 }
@@ -122,6 +122,9 @@ func (c *Client) unavailable(x *path.Explanation, now time.Time) (list []api.Una
 
 // unavailableWhy returns why no detour through an address of a waypoint leads to a server; empty if that is not known.
 func (c *Client) unavailableWhy(v detour.Via, w *api.Waypoint, server netip.AddrPort, now time.Time) string {
+	if will := c.steering.will(); !will.Allows(v.Waypoint) {
+		return unwantedWords
+	}
 	if refused := c.book.Refusal(v, server, now); refused != "" || w.State != api.WaypointUp {
 		return cmp.Or(refused, w.Why, string(w.State))
 	}
