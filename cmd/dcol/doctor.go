@@ -163,7 +163,7 @@ func examineMember(ctx context.Context, env *doctor.Env, path string) {
 	case err == nil:
 		env.AgentRuns, env.AgentProblems = true, status.Problems
 		if status.Client != nil {
-			env.Sampling = (*doctor.Sampling)(status.Client.Sampling)
+			env.Sampling, env.Choice = (*doctor.Sampling)(status.Client.Sampling), doctorChoice(&status.Client.Steering)
 			c := status.Client.Converting
 			env.Converting = &doctor.Converting{Wanted: c.Use != string(config.ConvertNever), Admitted: len(c.Converters), Offered: c.Offered}
 			for _, r := range c.Refused {
@@ -199,6 +199,17 @@ func unannounced(ctx context.Context, socket string) (u doctor.Unannounced) {
 		u.Networks = append(u.Networks, n.Network)
 	}
 	return u
+}
+
+// doctorChoice returns what is wrong with the operator's choice of waypoints.
+func doctorChoice(s *api.Steering) *doctor.Choice {
+	out := &doctor.Choice{Warning: s.Warning}
+	for _, w := range slices.Concat(s.Use, s.Avoid) {
+		if w.Unknown {
+			out.Unknown = append(out.Unknown, w.Name)
+		}
+	}
+	return out
 }
 
 func doctorCollective(c *api.Collective) *doctor.Collective {

@@ -93,6 +93,13 @@ func (a *running) describeRoles(ctx context.Context, s *api.Status) (err error) 
 			return err
 		}
 		s.Problems = append(s.Problems, problems...)
+		if choice := &s.Client.Steering; len(choice.Use)+len(choice.Avoid) > 0 {
+			known, err := a.waypoints(ctx)
+			if err != nil {
+				return err
+			}
+			markUnknown(choice, known)
+		}
 	}
 	if serving := a.serving.Load(); serving != nil {
 		if s.Serving, problems, err = serving.Status(); err != nil {
@@ -208,7 +215,18 @@ func (a *running) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, 
 			return api.Steering{}, fmt.Errorf("%q is not a waypoint that this host knows; known are: %s", name, cmp.Or(strings.Join(known, ", "), "none"))
 		}
 	}
-	return a.client.Steer(ctx, r)
+	steering, err := a.client.Steer(ctx, r)
+	markUnknown(&steering, known)
+	return steering, err
+}
+
+// markUnknown marks the waypoints that this host does not know.
+func markUnknown(s *api.Steering, known []string) {
+	for _, list := range [][]api.Steered{s.Use, s.Avoid} {
+		for i := range list {
+			list[i].Unknown = !slices.Contains(known, list[i].Name)
+		}
+	}
 }
 
 // waypoints returns the names of the waypoints that this host knows: its configuration's and the directory's.

@@ -125,7 +125,7 @@ func full() Status {
 			Direct:     &DirectPath{State: DirectLost, Since: since, Connections: 1},
 			Exploring:  Exploring{Tries: 1, MostTries: 2, Bytes: 3, MostBytes: 4, Renews: since},
 			Sampling:   &Sampling{Active: 5, Measured: 4},
-			Steering:   Steering{Use: []Steered{{Name: "bob", Until: since}}, Only: true, Avoid: []Steered{{Name: "eve", Until: since}}},
+			Steering:   Steering{Use: []Steered{{Name: "bob", Until: since, Unknown: true}}, Only: true, Avoid: []Steered{{Name: "eve", Until: since}}, Warning: "bob is down"},
 			Converting: Converting{Use: "auto", Converters: []Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 3.5}}, Refused: []RefusedConverter{{Name: "carol", Why: "full"}}},
 			Counters:   Counters{Connections: 1, SubflowsAsked: 2, SubflowsUp: 3, SubflowsRefused: 4, EventsLost: 5, Resyncs: 6, Carried: []Carried{{Kind: "mapped", Waypoint: "bob", Received: 1, Sent: 2}}, Lifetimes: Histogram{Bounds: []float64{1}, Counts: []uint64{1, 2}, Sum: 3}},
 		},

@@ -24,10 +24,15 @@ type Steering struct {
 	Use   []Steered `json:"use"` // used first
 	Only  bool      `json:"only,omitempty"`
 	Avoid []Steered `json:"avoid"` // never used
+	// Warning says, for people, that no waypoint that may be used works now, and what to do. It is absent if one does, or
+	// if all waypoints may be used.
+	Warning string `json:"warning,omitempty"`
 }
 
 // Steered is a waypoint that is used first, or never.
 type Steered struct {
 	Name  string    `json:"name"`
 	Until time.Time `json:"until,omitzero"` // absent: until it is changed
+	// Unknown is set if this host knows no waypoint of this name. The configuration may name one.
+	Unknown bool `json:"unknown,omitempty"`
 }

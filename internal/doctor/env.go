@@ -34,11 +34,18 @@ type Env struct {
 	Converting    *Converting // as reported by the agent; nil: unknown, or it is no client
 	Converter     *Converter  // as reported by the agent; nil: it does not run
 	Unannounced   Unannounced // as reported by the agent
+	Choice        *Choice     // as reported by the agent; nil: unknown, or it is no client
 	Sampling      *Sampling   // as reported by the agent; nil: all active connections are measured, as far as is known
 }
 
 // Sampling counts the active connections with a detour, and those that are measured now (api.Sampling).
 type Sampling struct{ Active, Measured int }
+
+// Choice is the operator's choice of waypoints (api.Steering).
+type Choice struct {
+	Unknown []string // names that are no waypoint's
+	Warning string   // no waypoint that may be used works; empty: one does
+}
 
 // Outside describes how others reach this waypoint over IPv4, as the agent found out (api.Outside).
 type Outside struct {

@@ -16,6 +16,7 @@ func memberChecks() []Check {
 		{"collective", "Collective", checkCollective},
 		{"clock", "Clock", checkClock},
 		{"agent", "Agent", checkAgent},
+		{"waypoint-choice", "Choice of waypoints", checkChoice},
 		{"measuring", "Measuring connections", checkMeasuring},
 	}
 }
@@ -137,6 +138,27 @@ func checkMeasuring(_ context.Context, e *Env) Result {
 		return info("%d of %d active connections are measured now, to save processor time; the others keep their paths until their turn", e.Sampling.Measured, e.Sampling.Active)
 	}
 	return ok("all active connections are measured")
+}
+
+// checkChoice checks the operator's choice of waypoints (client.use, client.avoid, dcol use and dcol avoid).
+func checkChoice(_ context.Context, e *Env) Result {
+	switch {
+	case e.Config.Err == nil && !e.Config.Client:
+		return skipped("only clients have one")
+	case e.AgentUnasked != nil:
+		return e.untold("only the agent knows which waypoints there are")
+	case !e.AgentRuns || e.Choice == nil:
+		return skipped("only the agent knows which waypoints there are, and it does not run as a client")
+	case len(e.Choice.Unknown) > 0:
+		detail := "this host knows no waypoint " + strings.Join(e.Choice.Unknown, ", ")
+		if e.Choice.Warning != "" {
+			detail += "; " + e.Choice.Warning
+		}
+		return warning("correct client.use and client.avoid in "+e.Config.Path+" (dcol members lists the waypoints), then dcol reload", "%s", detail)
+	case e.Choice.Warning != "":
+		return warning("dcol status says why they do not work; dcol use --help explains the choice", "%s", e.Choice.Warning)
+	}
+	return ok("this host knows all waypoints that it names")
 }
 
 // startAgent and restartAgent return the operator's commands for that on this host.

@@ -95,6 +95,7 @@ func TestRequirements(t *testing.T) {
 			e.System.AskRouter = func(context.Context) (netip.Addr, string, error) { return netip.MustParseAddr(own), protocol, err }
 		}
 	}
+	choice := func(c Choice) func(*Env) { return func(e *Env) { e.Choice = &c } }
 	outside := func(o Outside) func(*Env) { return func(e *Env) { e.Outside = &o } }
 	converting := func(c Converting) func(*Env) { return func(e *Env) { e.Converting = &c } }
 	oldListeners := func(err error) func(*Env) {
@@ -365,6 +366,13 @@ func TestRequirements(t *testing.T) {
 		{"bandwidth", "limited", []func(*Env){func(e *Env) { e.Config.Bandwidth = true }}, OK, "members learn", ""},
 		{"bandwidth", "client only", []func(*Env){clientOnly}, Skipped, "only waypoints", ""},
 		{"bandwidth", "no configuration", []func(*Env){func(e *Env) { e.Config.Err = errors.New("bad") }}, Skipped, "no usable configuration", ""},
+
+		{"waypoint-choice", "no agent", nil, Skipped, "does not run", ""},
+		{"waypoint-choice", "who may not ask the agent", []func(*Env){unasked}, Skipped, "only root can tell", ""},
+		{"waypoint-choice", "agent is a waypoint only", []func(*Env){running, func(e *Env) { e.Config.Client = false }}, Skipped, "only clients", ""},
+		{"waypoint-choice", "all are known", []func(*Env){running, choice(Choice{})}, OK, "knows all", ""},
+		{"waypoint-choice", "unknown", []func(*Env){running, choice(Choice{Unknown: []string{"carlo", "eev"}, Warning: "no detours"})}, Warning, "no waypoint carlo, eev; no detours", "client.use"},
+		{"waypoint-choice", "down", []func(*Env){running, choice(Choice{Warning: "bob is down"})}, Warning, "bob is down", "dcol status"},
 
 		{"measuring", "no agent", nil, Skipped, "does not run", ""},
 		{"measuring", "who may not ask the agent", []func(*Env){unasked}, Skipped, "only root can tell", ""},

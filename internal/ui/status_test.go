@@ -60,7 +60,7 @@ func TestStatus(t *testing.T) {
 					{Kind: "openvpn", State: "ready", Why: "rests towards 10.0.0.9:22: connection refused"},
 				}},
 			},
-			Steering: api.Steering{Use: []api.Steered{{Name: "bob"}}, Avoid: []api.Steered{{Name: "mallory"}}},
+			Steering: api.Steering{Use: []api.Steered{{Name: "bob"}, {Name: "carlo", Unknown: true}}, Avoid: []api.Steered{{Name: "mallory"}}, Warning: "bob is down: connections have only their direct path until it is back"},
 			Converting: api.Converting{Use: "auto", Converters: []api.Converter{{Name: "bob", Addr: at("192.0.2.7:5124"), RTT: 12.3}, {Name: "erin", Addr: at("10.0.0.9:5124"), RTT: 20, Excluded: true}, {Name: "frank", Addr: at("10.192.8.1:5124"), BehindNAT: true},
 				{Name: "grace", Addr: at("192.0.2.11:5124"), AsideUntil: time.Date(2026, 3, 1, 12, 0, 40, 0, time.Local), Refuses: true}, {Name: "heidi", Addr: at("192.0.2.12:5124"), AsideUntil: time.Date(2026, 3, 1, 12, 5, 0, 0, time.Local)}},
 				Refused: []api.RefusedConverter{{Name: "carol", Why: "tunnel-quota: the member has as many as it may"}},

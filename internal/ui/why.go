@@ -304,6 +304,9 @@ func (p *printer) steering(s api.Steering) {
 		words := make([]string, len(list))
 		for i, w := range list {
 			words[i] = w.Name + until(w.Until)
+			if w.Unknown {
+				words[i] += " (this host knows no such waypoint)"
+			}
 		}
 		return strings.Join(words, "; ")
 	}
@@ -316,5 +319,8 @@ func (p *printer) steering(s api.Steering) {
 	}
 	if len(s.Avoid) > 0 {
 		p.linef("Never taken: %s", names(s.Avoid))
+	}
+	if s.Warning != "" {
+		p.linef("%s", s.Warning)
 	}
 }

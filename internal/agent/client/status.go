@@ -49,7 +49,7 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		if err != nil {
 			return nil, err
 		}
-		u := &api.Using{Counters: c.counters, Connections: make([]api.Connection, 0, len(snap.Conns)), Plain: remotes(plain), Waypoints: []api.Waypoint{}, Converting: c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing()), Steering: c.steering.describe(), Budgets: describeBudgets(c.manager.Budgets())}
+		u := &api.Using{Counters: c.counters, Connections: make([]api.Connection, 0, len(snap.Conns)), Plain: remotes(plain), Waypoints: []api.Waypoint{}, Converting: c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing()), Budgets: describeBudgets(c.manager.Budgets())}
 		u.Counters.SubflowsRefused += snap.RefusedByServers
 		describeTally(&u.Counters, &snap)
 		if d := snap.Direct; d.Word != path.DirectUnknown {
@@ -72,6 +72,7 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 			return nil, err
 		}
 		detours := byStanding(snap.Detours)
+		u.Steering = c.describeSteering(detours)
 		for v, w := range c.roster.sessions {
 			u.Waypoints = append(u.Waypoints, c.describeWaypoint(v, w, subflows[v], detours))
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/api"
@@ -136,6 +137,59 @@ func (s *steering) describe() api.Steering {
 	return out
 }
 
+// warning says that no waypoint that may be taken works, and what to do. It is empty if one does, or if all may be taken.
+// states has the waypoints in use: a waypoint that works is up.
+func (s *steering) warning(states map[string]api.WaypointState) string {
+	if !s.only || len(s.use) == 0 {
+		return ""
+	}
+	const consequence = ": connections have only their direct path until "
+	undo := "; dcol use --reset undoes this"
+	if s.settings.UseOnly && slices.Equal(s.use, s.settings.Use) {
+		undo = "; dcol config set client.use_only false, then dcol reload, allows others"
+	}
+	var down []string
+	until := "it is back"
+	for _, name := range s.use {
+		switch state, used := states[name]; {
+		case state == api.WaypointUp:
+			return ""
+		case used:
+			down = append(down, name+" is "+string(state))
+		default:
+			down = append(down, name+" is not connected")
+			until = "it is"
+		}
+	}
+	if len(down) > 1 {
+		until = "one of them works"
+	}
+	return strings.Join(down, ", ") + consequence + until + undo
+}
+
+// describeSteering returns the operator's choice, and a warning if it leaves no waypoint that works.
+func (c *Client) describeSteering(detours map[standingKey]path.DetourState) api.Steering {
+	out := c.steering.describe()
+	states, will := make(map[string]api.WaypointState), c.steering.will()
+	for v, session := range c.roster.sessions {
+		w := c.describeWaypoint(v, session, 0, detours)
+		switch {
+		case works(&w) && will.Allows(w.Name):
+			states[w.Name] = api.WaypointUp
+		case states[w.Name] != api.WaypointUp:
+			states[w.Name] = w.State
+		}
+	}
+	out.Warning = c.steering.warning(states)
+	return out
+}
+
+// works reports whether connections may have detours through a waypoint. A tunnel works for a while without a session.
+func works(w *api.Waypoint) bool {
+	return w.State == api.WaypointUp || w.State == api.WaypointMoving ||
+		slices.ContainsFunc(w.Kinds, func(k api.WaypointKind) bool { return k.State == api.KindReady })
+}
+
 // steer passes the operator's present choice to all parts.
 func (c *Client) steer(ctx context.Context, now time.Time) {
 	will := c.steering.will()
@@ -156,7 +210,7 @@ func (c *Client) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, e
 		}
 		c.log.Info("waypoints are steered", "use", c.steering.use, "only", c.steering.only, "avoid", slices.Sorted(maps.Keys(c.steering.avoid)))
 		c.steer(ctx, now)
-		return c.steering.describe(), nil
+		return c.describeSteering(byStanding(c.manager.Snapshot(now).Detours)), nil
 	})
 }
 

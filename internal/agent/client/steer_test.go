@@ -58,3 +58,51 @@ func TestSteering(t *testing.T) {
 		t.Error("a word that does not exist was accepted")
 	}
 }
+
+// If only waypoints that do not work may be taken, the answer says what that means and how to undo it.
+func TestSteeringWarns(t *testing.T) {
+	const up, down, closed = api.WaypointUp, api.WaypointDown, api.WaypointClosed
+	type states = map[string]api.WaypointState
+	only := func(names ...string) api.SteerRequest {
+		return api.SteerRequest{Word: api.SteerUse, Waypoints: names, Only: true}
+	}
+	const undo = "dcol use --reset undoes this"
+	for name, test := range map[string]struct {
+		settings config.Client
+		request  api.SteerRequest
+		states   states
+		want     string
+	}{
+		"down":        {request: only("south"), states: states{"south": down, "north": up}, want: "south is down: connections have only their direct path until it is back; " + undo},
+		"closed":      {request: only("south"), states: states{"south": closed}, want: "south is closed: connections have only their direct path until it is back; " + undo},
+		"not yet":     {request: only("south"), want: "south is not connected: connections have only their direct path until it is; " + undo},
+		"both down":   {request: only("south", "east"), states: states{"south": down}, want: "south is down, east is not connected: connections have only their direct path until one of them works; " + undo},
+		"one is up":   {request: only("south", "east"), states: states{"south": down, "east": up}},
+		"not only":    {request: api.SteerRequest{Word: api.SteerUse, Waypoints: []string{"south"}}, states: states{"south": down}},
+		"up":          {request: only("south"), states: states{"south": up}},
+		"as reset":    {request: api.SteerRequest{Word: api.SteerReset}, states: states{"south": down}},
+		"the setting": {settings: config.Client{Use: []string{"south"}, UseOnly: true}, request: api.SteerRequest{Word: api.SteerReset}, states: states{"south": down}, want: "south is down: connections have only their direct path until it is back; dcol config set client.use_only false, then dcol reload, allows others"},
+	} {
+		s := newSteering(test.settings)
+		if err := s.change(test.request, time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.warning(test.states); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// A tunnel works for a while without a session.
+func TestWorks(t *testing.T) {
+	for want, list := range map[bool][]api.Waypoint{
+		true:  {{State: api.WaypointUp}, {State: api.WaypointMoving}, {State: api.WaypointDown, Kinds: []api.WaypointKind{{State: api.KindDown}, {State: api.KindReady}}}},
+		false: {{State: api.WaypointDown}, {State: api.WaypointClosed, Kinds: []api.WaypointKind{{State: api.KindClosed}}}},
+	} {
+		for _, w := range list {
+			if works(&w) != want {
+				t.Errorf("%+v: works %v", w, !want)
+			}
+		}
+	}
+}
