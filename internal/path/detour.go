@@ -30,6 +30,7 @@ type offers struct {
 	general  []*offered                    // they reach any server
 	specific map[netip.AddrPort][]*offered // they reach one server
 	lost     map[via]time.Time             // waypoints that do not answer, and since when
+	unheard  map[via]bool                  // waypoints without a session; a tunnel that opens later ends only lost
 	addrs    map[string][]netip.Addr       // addresses of the hosts of waypoints in use
 	unready  []policy.Resting              // kinds of detours that no connection can use
 }
@@ -69,6 +70,7 @@ func (of *offers) drop(id DetourID, now time.Time) {
 // leave takes all detours of a waypoint at one address off offer.
 func (of *offers) leave(v via, now time.Time) {
 	delete(of.lost, v)
+	delete(of.unheard, v)
 	of.unready = slices.DeleteFunc(of.unready, func(r policy.Resting) bool { return r.Waypoint == v.waypoint })
 	for _, id := range slices.Sorted(maps.Keys(of.byID)) {
 		if viaOf(&of.byID[id].Detour) == v {

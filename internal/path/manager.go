@@ -97,7 +97,7 @@ func New(cfg Config) *Manager {
 		host: hostAddrs{came: make(map[netip.Addr]time.Time), tunnels: make(map[netip.Addr]bool)},
 		detours: detours{
 			offers: offers{
-				byID: make(map[DetourID]*offered), specific: make(map[netip.AddrPort][]*offered), lost: make(map[via]time.Time),
+				byID: make(map[DetourID]*offered), specific: make(map[netip.AddrPort][]*offered), lost: make(map[via]time.Time), unheard: make(map[via]bool),
 				addrs: make(map[string][]netip.Addr),
 			},
 			failures: make(failures), trials: make(trials), suspensions: make(suspensions), silences: make(silences),
@@ -271,9 +271,9 @@ func (m *Manager) detourOffered(d Detour, now time.Time) {
 
 // waypointReady lets every connection that lacks a detour ask at once.
 func (m *Manager) waypointReady(ev WaypointReady, now time.Time) {
-	maps.DeleteFunc(m.detours.lost, func(v via, _ time.Time) bool {
-		return v.waypoint == ev.Waypoint && (!ev.Addr.IsValid() || v.addr == ev.Addr)
-	})
+	is := func(v via) bool { return v.waypoint == ev.Waypoint && (!ev.Addr.IsValid() || v.addr == ev.Addr) }
+	maps.DeleteFunc(m.detours.lost, func(v via, _ time.Time) bool { return is(v) })
+	maps.DeleteFunc(m.detours.unheard, func(v via, _ bool) bool { return is(v) })
 	for _, c := range m.conns.where(func(c *conn) bool { return c.isShort() || c.wants() }) {
 		c.ask = retry{}
 		m.step(m.turn(c, now))

@@ -125,13 +125,12 @@ func (vs *views) of(t turn, k *detours) policy.View {
 		}
 		until, why := k.rests(t, o)
 		rests := t.now.Before(until) || why.Lasts()
-		_, unheard := k.lost[viaOf(&o.Detour)]
 		if rests && !k.allowsLastResort(t, why) {
 			v.Resting = append(v.Resting, policy.Resting{Kind: o.Kind, Waypoint: o.Waypoint, Rest: why})
 		} else {
 			v.Usable = append(v.Usable, policy.Usable{
 				Detour: &o.Detour, Since: o.since, Unproven: o.unproven(), Failures: failures[o.Waypoint],
-				Wanted: k.steering.wants(o.Waypoint), Unheard: unheard, LastResort: rests, Err: why.Err, Prospect: vs.prospect(t, k, o),
+				Wanted: k.steering.wants(o.Waypoint), Unheard: k.unheard[viaOf(&o.Detour)], LastResort: rests, Err: why.Err, Prospect: vs.prospect(t, k, o),
 			})
 		}
 	}

@@ -155,6 +155,7 @@ func (k *detours) serverRefused(ev ServerRefused, now time.Time) (wake bool) {
 
 // waypointLost records when a waypoint ceased to answer.
 func (k *detours) waypointLost(v via, now time.Time) {
+	k.unheard[v] = true
 	if _, ok := k.lost[v]; !ok {
 		k.lost[v] = now
 		k.trials.waypointLost(v, now)

@@ -49,7 +49,7 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		if err != nil {
 			return nil, err
 		}
-		u := &api.Using{Counters: c.counters, Connections: make([]api.Connection, 0, len(snap.Conns)), Plain: remotes(plain), Waypoints: []api.Waypoint{}, Converting: c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing()), Budgets: describeBudgets(c.manager.Budgets())}
+		u := &api.Using{Counters: c.counters, Connections: make([]api.Connection, 0, len(snap.Conns)), Plain: remotes(plain), Converting: c.converters.describe(now, c.manager.Excludes, c.config.Relay.Standing()), Budgets: describeBudgets(c.manager.Budgets())}
 		u.Counters.SubflowsRefused += snap.RefusedByServers
 		describeTally(&u.Counters, &snap)
 		if d := snap.Direct; d.Word != path.DirectUnknown {
@@ -71,16 +71,10 @@ func (c *Client) describe(ctx context.Context) (*api.Using, error) {
 		if err := c.host.addFigures(u.Connections); err != nil {
 			return nil, err
 		}
-		detours := byStanding(snap.Detours)
-		u.Steering = c.describeSteering(detours)
-		for v, w := range c.roster.sessions {
-			u.Waypoints = append(u.Waypoints, c.describeWaypoint(v, w, subflows[v], detours))
-		}
+		u.Waypoints = c.describeWaypoints(subflows, snap.Detours)
+		u.Steering = c.describeSteering(u.Waypoints)
 		slices.SortFunc(u.Connections, func(a, b api.Connection) int {
 			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Token, b.Token))
-		})
-		slices.SortFunc(u.Waypoints, func(a, b api.Waypoint) int {
-			return cmp.Or(cmp.Compare(a.Name, b.Name), a.Addr.Compare(b.Addr))
 		})
 		return u, nil
 	})
@@ -185,6 +179,18 @@ func setFigures(to *api.Subflow, s *mptcp.Subflow) {
 	to.BytesSent, to.BytesReceived = m.BytesAcked, m.BytesReceived
 	to.Segments, to.Retransmitted, to.CongWindow = uint64(m.DataSegsOut), uint64(m.TotalRetrans), m.SndCwnd
 	to.Queued = uint64(m.Unacked)*uint64(m.SndMSS) + uint64(m.NotSent)
+}
+
+// describeWaypoints describes each address of the waypoints in use. subflows counts those through each.
+func (c *Client) describeWaypoints(subflows map[detour.Via]int, detours []path.DetourState) []api.Waypoint {
+	list, standings := []api.Waypoint{}, byStanding(detours)
+	for v, w := range c.roster.sessions {
+		list = append(list, c.describeWaypoint(v, w, subflows[v], standings))
+	}
+	slices.SortFunc(list, func(a, b api.Waypoint) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Addr.Compare(b.Addr))
+	})
+	return list
 }
 
 func (c *Client) describeWaypoint(v detour.Via, w waypoint, subflows int, detours map[standingKey]path.DetourState) api.Waypoint {

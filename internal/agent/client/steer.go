@@ -137,57 +137,64 @@ func (s *steering) describe() api.Steering {
 	return out
 }
 
-// warning says that no waypoint that may be taken works, and what to do. It is empty if one does, or if all may be taken.
-// states has the waypoints in use: a waypoint that works is up.
-func (s *steering) warning(states map[string]api.WaypointState) string {
-	if !s.only || len(s.use) == 0 {
-		return ""
-	}
-	const consequence = ": connections have only their direct path until "
-	undo := "; dcol use --reset undoes this"
-	if s.settings.UseOnly && slices.Equal(s.use, s.settings.Use) {
-		undo = "; dcol config set client.use_only false, then dcol reload, allows others"
-	}
-	var down []string
-	until := "it is back"
-	for _, name := range s.use {
-		switch state, used := states[name]; {
-		case state == api.WaypointUp:
-			return ""
-		case used:
-			down = append(down, name+" is "+string(state))
-		default:
-			down = append(down, name+" is not connected")
-			until = "it is"
-		}
-	}
-	if len(down) > 1 {
-		until = "one of them works"
-	}
-	return strings.Join(down, ", ") + consequence + until + undo
-}
-
 // describeSteering returns the operator's choice, and a warning if it leaves no waypoint that works.
-func (c *Client) describeSteering(detours map[standingKey]path.DetourState) api.Steering {
+func (c *Client) describeSteering(waypoints []api.Waypoint) api.Steering {
 	out := c.steering.describe()
-	states, will := make(map[string]api.WaypointState), c.steering.will()
-	for v, session := range c.roster.sessions {
-		w := c.describeWaypoint(v, session, 0, detours)
-		switch {
-		case works(&w) && will.Allows(w.Name):
-			states[w.Name] = api.WaypointUp
-		case states[w.Name] != api.WaypointUp:
-			states[w.Name] = w.State
-		}
-	}
-	out.Warning = c.steering.warning(states)
+	out.Warning = c.steering.warning(waypoints)
 	return out
 }
 
-// works reports whether connections may have detours through a waypoint. A tunnel works for a while without a session.
-func works(w *api.Waypoint) bool {
-	return w.State == api.WaypointUp || w.State == api.WaypointMoving ||
-		slices.ContainsFunc(w.Kinds, func(k api.WaypointKind) bool { return k.State == api.KindReady })
+// warning says that no waypoint that may be taken has a session, and what to do. It is empty if one has, or if all may be
+// taken.
+func (s *steering) warning(waypoints []api.Waypoint) string {
+	if !s.only || len(s.use) == 0 {
+		return ""
+	}
+	var down, tunnels []string
+	until := "it is back"
+	for _, name := range s.use {
+		state := "not connected"
+		for i := range waypoints {
+			w := &waypoints[i]
+			switch _, avoided := s.avoid[name]; {
+			case w.Name != name:
+			case avoided:
+				state = "avoided"
+			case w.State == api.WaypointUp || w.State == api.WaypointMoving:
+				return ""
+			default:
+				state = string(w.State)
+				tunnels = append(tunnels, readyKinds(w)...)
+			}
+		}
+		if state == "not connected" {
+			until = "it is"
+		}
+		down = append(down, name+" is "+state)
+	}
+	if len(down) > 1 {
+		until = "one of them is back"
+	}
+	paths := "their direct path"
+	if len(tunnels) > 0 { // a tunnel can go on without a session, but the waypoint may be gone
+		slices.Sort(tunnels)
+		paths = "their direct path, and " + strings.Join(slices.Compact(tunnels), " and ") + " if that still works,"
+	}
+	undo := "dcol use --reset undoes this"
+	if s.settings.UseOnly && slices.Equal(s.use, s.settings.Use) {
+		undo = "dcol config set client.use_only false, then dcol reload, allows others"
+	}
+	return fmt.Sprintf("%s: connections have only %s until %s; %s", strings.Join(down, ", "), paths, until, undo)
+}
+
+// readyKinds returns the kinds of detours through a waypoint that are ready.
+func readyKinds(w *api.Waypoint) (kinds []string) {
+	for _, k := range w.Kinds {
+		if k.State == api.KindReady {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	return kinds
 }
 
 // steer passes the operator's present choice to all parts.
@@ -210,7 +217,7 @@ func (c *Client) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, e
 		}
 		c.log.Info("waypoints are steered", "use", c.steering.use, "only", c.steering.only, "avoid", slices.Sorted(maps.Keys(c.steering.avoid)))
 		c.steer(ctx, now)
-		return c.describeSteering(byStanding(c.manager.Snapshot(now).Detours)), nil
+		return c.describeSteering(c.describeWaypoints(nil, c.manager.Snapshot(now).Detours)), nil
 	})
 }
 

@@ -61,8 +61,14 @@ func TestSteering(t *testing.T) {
 
 // If only waypoints that do not work may be taken, the answer says what that means and how to undo it.
 func TestSteeringWarns(t *testing.T) {
-	const up, down, closed = api.WaypointUp, api.WaypointDown, api.WaypointClosed
-	type states = map[string]api.WaypointState
+	at := func(name string, state api.WaypointState, kinds ...api.WaypointKind) api.Waypoint {
+		return api.Waypoint{Name: name, State: state, Kinds: kinds}
+	}
+	up := func(name string) api.Waypoint { return at(name, api.WaypointUp) }
+	down := func(name string) api.Waypoint {
+		return at(name, api.WaypointDown, api.WaypointKind{Kind: "in-band", State: api.KindDown})
+	}
+	tunnel := at("south", api.WaypointDown, api.WaypointKind{Kind: "wireguard", State: api.KindReady})
 	only := func(names ...string) api.SteerRequest {
 		return api.SteerRequest{Word: api.SteerUse, Waypoints: names, Only: true}
 	}
@@ -70,39 +76,28 @@ func TestSteeringWarns(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings config.Client
 		request  api.SteerRequest
-		states   states
+		now      []api.Waypoint
 		want     string
 	}{
-		"down":        {request: only("south"), states: states{"south": down, "north": up}, want: "south is down: connections have only their direct path until it is back; " + undo},
-		"closed":      {request: only("south"), states: states{"south": closed}, want: "south is closed: connections have only their direct path until it is back; " + undo},
+		"down":        {request: only("south"), now: []api.Waypoint{down("south"), up("north")}, want: "south is down: connections have only their direct path until it is back; " + undo},
+		"closed":      {request: only("south"), now: []api.Waypoint{at("south", api.WaypointClosed)}, want: "south is closed: connections have only their direct path until it is back; " + undo},
 		"not yet":     {request: only("south"), want: "south is not connected: connections have only their direct path until it is; " + undo},
-		"both down":   {request: only("south", "east"), states: states{"south": down}, want: "south is down, east is not connected: connections have only their direct path until one of them works; " + undo},
-		"one is up":   {request: only("south", "east"), states: states{"south": down, "east": up}},
-		"not only":    {request: api.SteerRequest{Word: api.SteerUse, Waypoints: []string{"south"}}, states: states{"south": down}},
-		"up":          {request: only("south"), states: states{"south": up}},
-		"as reset":    {request: api.SteerRequest{Word: api.SteerReset}, states: states{"south": down}},
-		"the setting": {settings: config.Client{Use: []string{"south"}, UseOnly: true}, request: api.SteerRequest{Word: api.SteerReset}, states: states{"south": down}, want: "south is down: connections have only their direct path until it is back; dcol config set client.use_only false, then dcol reload, allows others"},
+		"both down":   {request: only("south", "east"), now: []api.Waypoint{down("south")}, want: "south is down, east is not connected: connections have only their direct path until one of them is back; " + undo},
+		"one is up":   {request: only("south", "east"), now: []api.Waypoint{down("south"), up("east")}},
+		"a tunnel":    {request: only("south"), now: []api.Waypoint{tunnel, down("south")}, want: "south is down: connections have only their direct path, and wireguard if that still works, until it is back; " + undo},
+		"one address": {request: only("south"), now: []api.Waypoint{down("south"), up("south")}},
+		"moving":      {request: only("south"), now: []api.Waypoint{at("south", api.WaypointMoving)}},
+		"not only":    {request: api.SteerRequest{Word: api.SteerUse, Waypoints: []string{"south"}}, now: []api.Waypoint{down("south")}},
+		"up":          {request: only("south"), now: []api.Waypoint{up("south")}},
+		"as reset":    {request: api.SteerRequest{Word: api.SteerReset}, now: []api.Waypoint{down("south")}},
+		"the setting": {settings: config.Client{Use: []string{"south"}, UseOnly: true}, request: api.SteerRequest{Word: api.SteerReset}, now: []api.Waypoint{down("south")}, want: "south is down: connections have only their direct path until it is back; dcol config set client.use_only false, then dcol reload, allows others"},
 	} {
 		s := newSteering(test.settings)
 		if err := s.change(test.request, time.Unix(1, 0)); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.warning(test.states); got != test.want {
+		if got := s.warning(test.now); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
-	}
-}
-
-// A tunnel works for a while without a session.
-func TestWorks(t *testing.T) {
-	for want, list := range map[bool][]api.Waypoint{
-		true:  {{State: api.WaypointUp}, {State: api.WaypointMoving}, {State: api.WaypointDown, Kinds: []api.WaypointKind{{State: api.KindDown}, {State: api.KindReady}}}},
-		false: {{State: api.WaypointDown}, {State: api.WaypointClosed, Kinds: []api.WaypointKind{{State: api.KindClosed}}}},
-	} {
-		for _, w := range list {
-			if works(&w) != want {
-				t.Errorf("%+v: works %v", w, !want)
-			}
 		}
 	}
 }

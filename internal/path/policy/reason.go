@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -167,7 +168,7 @@ func (w *Reason) Words(d *Detour) string {
 		case b.is == inUse:
 			says = fmt.Sprintf("%v through %s carries it already", b.kind, d.Waypoint)
 		case b.is == unheard:
-			says = fmt.Sprintf("%v is not offered while the session with %s is down", b.kind, d.Waypoint)
+			says = fmt.Sprintf("the session with %s is down, so it offers no other kind", d.Waypoint)
 		case b.kind == InBand && (d.Server.Addr().Is6() || d.Local.Is6()):
 			says = "in-band leads to IPv4 servers only"
 		case b.kind == Mapped:
@@ -176,7 +177,9 @@ func (w *Reason) Words(d *Detour) string {
 			says = notOfferedWords(b.kind)
 		}
 		plain = plain && says == notOfferedWords(b.kind)
-		parts = append(parts, says)
+		if !slices.Contains(parts, says) {
+			parts = append(parts, says)
+		}
 	}
 	if plain {
 		parts = []string{fmt.Sprintf("%v comes first of what %s offers", d.Kind, d.Waypoint)}
