@@ -35,6 +35,9 @@ const (
 	quietTrips = 2
 	// looksEvery is the time between two samples while it does not show yet whether a stall is real.
 	looksEvery = 20 * time.Millisecond
+	// looksFor is the time without an answer up to which a subflow is sampled that often. After that, rounds are enough: this
+	// host may be cut off for long.
+	looksFor = 2 * time.Second
 )
 
 var errOverdue = errors.New("messages over it were not answered")
@@ -118,7 +121,7 @@ func (m *Manager) lookSoon(t turn) {
 	undecided := t.isStalled()
 	for _, s := range t.carriers() {
 		at(s.overdueAt())
-		if !s.waiting.IsZero() && s.silent() >= max(quietLeast, quietTrips*s.usualTrip()) {
+		if !s.waiting.IsZero() && t.now.Sub(s.waiting) < looksFor && s.silent() >= max(quietLeast, quietTrips*s.usualTrip()) {
 			at(t.now.Add(looksEvery))
 		}
 		if s.measuredAt(t.now) {

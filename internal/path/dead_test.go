@@ -708,3 +708,16 @@ func TestAnsweredStreamsAreNotSampledBetweenRounds(t *testing.T) {
 		}
 	}
 }
+
+// This host is cut off while a program goes on sending. After a moment, rounds of samples are enough.
+func TestCutOffHostIsNotSampledBetweenRoundsForLong(t *testing.T) {
+	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+	s.kill("")
+	s.lines["bob"].dead = true
+	s.run(3 * time.Second)
+	s.watches = 0
+	s.run(time.Minute)
+	if s.watches > 0 {
+		t.Errorf("%d samples between rounds", s.watches)
+	}
+}
