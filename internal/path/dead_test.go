@@ -604,6 +604,29 @@ func TestDetourLeavesPlaceToDirectPath(t *testing.T) {
 	}
 }
 
+// The direct path ended, and the server refuses to let it join again. Another detour takes its place, so that the connection does
+// not depend on a single path.
+func TestDetourTakesPlaceOfRefusedDirectPath(t *testing.T) {
+	const ms = time.Millisecond
+	paths := lines(30*ms, 130*ms)
+	paths["carol"] = &streamLine{trip: 140 * ms, dead: true}
+	s := beginStream(t, false, paths, []uint16{80}, "bob", "carol")
+	s.tell(path.DetourWithdrawn{ID: "carol"})
+	s.run(25 * time.Second)
+	s.refuses = true
+	s.kill("")
+	s.run(time.Second)
+	if s.happened("end direct") < 0 {
+		t.Fatal("the direct path did not end")
+	}
+	paths["carol"].dead = false
+	s.offer("carol")
+	s.run(20 * time.Second)
+	if s.over("carol") == nil {
+		t.Errorf("the connection has one path: %v", s.log)
+	}
+}
+
 // The direct path fails again and again for a moment. The messages return to it as soon as it works.
 func TestMessagesReturnAfterShortDeaths(t *testing.T) {
 	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
