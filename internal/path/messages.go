@@ -47,8 +47,7 @@ func (m *Manager) expectsMessages(t turn) bool {
 // wasQuicker reports whether messages to the network of servers lately took much less time over a detour than over the direct
 // path.
 func (m *Manager) wasQuicker(t turn, d *Detour) bool {
-	r, _ := m.detours.history.of(d.Waypoint, t.server)
-	direct, _ := m.detours.history.of("", t.server)
+	r, direct := m.record(t, d.Waypoint), m.record(t, "")
 	return r.hasTrip(t.now) && direct.hasTrip(t.now) && isQuicker(waits(r.trip, lossCounts*r.lost()), waits(direct.trip, lossCounts*direct.surelyLost()))
 }
 
@@ -158,7 +157,7 @@ func (m *Manager) isBetter(t turn, s, carries *subflow) bool {
 // against a change, so a shorter wait is enough. The losses are those that are certain.
 func (m *Manager) escapeLosses(t turn, s, carries *subflow) bool {
 	trip, other := t.answersIn(s), t.answersIn(carries)
-	r, _ := m.detours.history.of(carries.waypoint(), t.server)
+	r := m.record(t, carries.waypoint())
 	return float64(trip) <= aboutAsLong*float64(other) && m.wait(t, s)+betterBy <= waits(other, lossCounts*r.surelyLost())
 }
 
@@ -245,11 +244,20 @@ func (t turn) answersIn(s *subflow) time.Duration {
 // loss returns the share of packets that counts as lost when the subflow is compared with others. The direct path has
 // the benefit of the doubt, because over few packets a loss seems greater than it is now and then.
 func (m *Manager) loss(t turn, s *subflow) float64 {
-	r, _ := m.detours.history.of(s.waypoint(), t.server)
+	r := m.record(t, s.waypoint())
 	if s.direct {
 		return r.surelyLost()
 	}
 	return r.lost()
+}
+
+// record returns what was measured of the path through a waypoint, or of the direct path, as it counts for messages.
+func (m *Manager) record(t turn, waypoint string) record {
+	r, _ := m.detours.history.of(waypoint, t.server)
+	if waypoint == "" {
+		return r.aged(t.now)
+	}
+	return r
 }
 
 // waits estimates how long a message waits for its answer where this share of packets is lost.
