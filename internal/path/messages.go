@@ -28,6 +28,9 @@ const (
 	mostDoublings = 6
 	// lateLeast is the least time by which answers over a path count as late.
 	lateLeast = 100 * time.Millisecond
+	// lateStays is the time since the last answer over the direct path for which its answers count as late. After that, messages
+	// try it again.
+	lateStays = 5 * time.Minute
 	// lossDelay is the time that a lost packet adds to a message, beyond another round trip.
 	lossDelay = 200 * time.Millisecond
 	// lossExposed is the number of packets whose loss delays a message.
@@ -185,7 +188,7 @@ func (t turn) timeAnswers(m measure.Moment) {
 			continue
 		}
 		if took := m.Asked - s.habits.step.heard; took > 0 && t.now.Add(-m.Asked).After(a.heard) {
-			s.habits.answers.Take(took)
+			s.habits.answers.Take(t.now, took)
 		}
 	}
 	if m.Heard != math.MaxInt64 {
@@ -197,7 +200,7 @@ func (t turn) timeAnswers(m measure.Moment) {
 // best other subflow. If nothing is known of another, it counts as faster. That shows when it carries.
 func (t turn) late(s *subflow) time.Duration {
 	own, known := s.beyondTrip()
-	if !known {
+	if !known || s.direct && t.now.Sub(s.habits.answers.At()) > lateStays {
 		return 0
 	}
 	least := own
