@@ -35,6 +35,8 @@ type stream struct {
 	latest    time.Duration // as the session last measured it
 	asked     time.Time     // when it was last measured without an answer so far
 	places    int           // the number of subflows that the server accepts beside the first; zero: all
+	ghosts    []uint8       // ended subflows that the server still counts if places is set, because no REMOVE_ADDR has arrived
+	removals  int           // so many of the next REMOVE_ADDRs are lost
 	paused    bool          // nobody sends
 	lose      int           // so many of the next messages that are sent are lost
 	log       []string      // what the Manager did, with the time since the death
@@ -141,10 +143,16 @@ func (s *stream) tell(ev path.Event) {
 			if x := s.find(a.Local); x != nil {
 				s.note("end %s", name(x.waypoint))
 				s.subflows = slices.DeleteFunc(s.subflows, func(y *streamed) bool { return x == y })
+				s.ghosts = append(s.ghosts, x.id)
 				s.again(x)
 			}
 		case path.RemoveAddr:
 			s.note("remove %d", a.LocalID)
+			if s.removals > 0 {
+				s.removals--
+			} else {
+				s.ghosts = slices.DeleteFunc(s.ghosts, func(id uint8) bool { return id == a.LocalID })
+			}
 		case path.SetBackup:
 			if x := s.find(a.Local); x != nil && x.backup != a.Backup && !s.now.Before(x.full) {
 				s.note("%s %s", map[bool]string{true: "demote", false: "promote"}[a.Backup], name(x.waypoint))
@@ -271,7 +279,7 @@ func (s *stream) join() {
 		s.joins = slices.Delete(s.joins, i, i+1)
 		j.full = s.now.Add(s.lines[j.waypoint].trip)
 		j.lastData, j.lastAnswer, j.lastSent = s.now, s.now, s.now
-		beside := 0
+		beside := len(s.ghosts)
 		for _, x := range s.subflows {
 			if x.id != 0 {
 				beside++
@@ -508,6 +516,29 @@ func TestPathsThatAreNotDead(t *testing.T) {
 					t.Errorf("the direct path ended: %v", s.log)
 				}
 			})
+		}
+	}
+}
+
+// A REMOVE_ADDR was lost, so the server still counts the direct path that ended, and has no place for the new one. That does not
+// show that it refuses the direct path: the next time that messages are stuck on it, it ends again.
+func TestLostRemoveAddrIsNoRefusal(t *testing.T) {
+	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+	s.session, s.places = 35*time.Millisecond, 2
+	for i, down := range []time.Duration{time.Second, 190 * time.Millisecond, time.Second} {
+		if i == 1 {
+			s.removals = 1
+		}
+		s.kill("")
+		s.run(down)
+		s.lines[""].dead = false
+		s.run(time.Second)
+		if s.happened("end direct") < 0 {
+			t.Fatalf("%d: the direct path did not end: %v", i, s.log)
+		}
+		s.run(30 * time.Second)
+		if direct := s.over(""); direct == nil || direct.backup {
+			t.Fatalf("%d: the messages do not return to the direct path: %v", i, s.log)
 		}
 	}
 }
