@@ -122,7 +122,7 @@ func (m *Manager) lookSoon(t turn) {
 	for _, s := range t.carriers() {
 		at(s.overdueAt())
 		if !s.waiting.IsZero() && t.now.Sub(s.waiting) < looksFor && s.silent() >= max(quietLeast, quietTrips*s.usualTrip()) {
-			at(t.now.Add(looksEvery))
+			at(later(t.now.Add(looksEvery), s.waiting.Add(s.usualTrip()))) // a message of just now is answered by then
 		}
 		if s.measuredAt(t.now) {
 			at(t.lateAt(s))

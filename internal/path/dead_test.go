@@ -763,6 +763,17 @@ func TestAnsweredStreamsAreNotSampledBetweenRounds(t *testing.T) {
 	}
 }
 
+// Some of the messages are under way when a round of samples comes. That is no reason to sample until their answers are there.
+func TestRareMessagesCostFewSamplesBetweenRounds(t *testing.T) {
+	s := newStream(t, false, lines(120*time.Millisecond, 240*time.Millisecond), "bob")
+	s.every = 500 * time.Millisecond
+	s.watches = 0
+	s.run(time.Minute)
+	if messages := int(time.Minute / s.every); s.watches > messages {
+		t.Errorf("%d samples between rounds for %d messages", s.watches, messages)
+	}
+}
+
 // This host is cut off while a program goes on sending. After a moment, rounds of samples are enough.
 func TestCutOffHostIsNotSampledBetweenRoundsForLong(t *testing.T) {
 	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
