@@ -110,7 +110,7 @@ func (m *Manager) lookSoon(t turn) {
 		return
 	}
 	a.look = time.Time{}
-	if t.kind != measure.Messages || m.conns.slots != nil { // not even a round has time for all connections
+	if t.adopted || t.kind != measure.Messages || m.conns.slots != nil { // with slots, not even a round has time for all connections
 		return
 	}
 	at := func(then time.Time) {

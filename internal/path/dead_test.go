@@ -774,6 +774,26 @@ func TestRareMessagesCostFewSamplesBetweenRounds(t *testing.T) {
 	}
 }
 
+// A connection that existed before the Manager is left alone, so nothing needs samples of it between rounds.
+func TestAdoptedConnectionIsNotSampledBetweenRounds(t *testing.T) {
+	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+	live := path.LiveConn{Token: 1, Local: s.subflows[0].local, Remote: s.subflows[0].remote}
+	for _, x := range s.subflows {
+		live.Subflows = append(live.Subflows, path.LiveSubflow{LocalID: x.id, Local: x.local, Remote: x.remote, Backup: x.backup})
+	}
+	s.m = path.New(path.Config{Policy: policy.Detours{Subflows: 2}, ByWorth: true, Seed: 1, MessagePorts: []uint16{80}})
+	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+	s.offer("bob")
+	s.tell(path.Resync{Conns: []path.LiveConn{live}})
+	s.run(5 * time.Second)
+	s.watches = 0
+	s.kill("")
+	s.run(2 * time.Second)
+	if s.watches > 0 || s.happened("end direct") >= 0 {
+		t.Errorf("%d samples between rounds: %v", s.watches, s.log)
+	}
+}
+
 // This host is cut off while a program goes on sending. After a moment, rounds of samples are enough.
 func TestCutOffHostIsNotSampledBetweenRoundsForLong(t *testing.T) {
 	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
