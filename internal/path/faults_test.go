@@ -91,7 +91,7 @@ func TestMessagesReturnAfterLateAnswers(t *testing.T) {
 		t.Errorf("answers take %v: %v", mean, s.log)
 	}
 	s.paths[""].large = 0
-	s.exchanges(10*time.Minute, dt)
+	s.exchanges(4*time.Minute, dt)
 	if mean := s.exchanges(time.Minute, dt); mean > 35*ms {
 		t.Errorf("after the direct path is well, answers take %v: %v", mean, s.log)
 	}

@@ -30,7 +30,7 @@ const (
 	lateLeast = 100 * time.Millisecond
 	// lateStays is the time since the last answer over the direct path for which its answers count as late. After that, messages
 	// try it again.
-	lateStays = 5 * time.Minute
+	lateStays = time.Minute
 	// lossDelay is the time that a lost packet adds to a message, beyond another round trip.
 	lossDelay = 200 * time.Millisecond
 	// lossExposed is the number of packets whose loss delays a message.
