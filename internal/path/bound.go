@@ -12,7 +12,7 @@ import (
 // queue. A bound a little below what the path carries lets the queue drain at little cost to bulk traffic. Packets above the
 // bound are marked (ECN). Only subflows whose ends agreed on ECN get a bound, because others would lose packets. Marked
 // subflows lose packets only if the sender ignores the marks for seconds. Messages first move to a path without a queue
-// (weigh.go), so bounds apply only if every path has one.
+// (messages.go), so bounds apply only if every path has one.
 //
 // Messages that began during the bulk traffic have seen no round trip without the queue. For them, the shortest round trip in
 // the history counts, or else the bulk traffic's own queue. Both may be wrong: the path may have changed, or the bulk traffic

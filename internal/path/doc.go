@@ -93,7 +93,8 @@
 //
 // Which subflows carry?
 //
-//	weigh.go                           the decision, and messages
+//	weigh.go                           the decision
+//	messages.go                        the path with the shortest wait, for messages
 //	far.go                             no first messages over detours that are much longer
 //	lossy.go                           paths that lose too much
 //	burden.go                          detours that hold up the others

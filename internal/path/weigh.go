@@ -12,8 +12,8 @@ import (
 //
 //   - Loss. A path that loses too much is set aside if another loses much less (lossy.go). It is tried again after a
 //     minute, later less and less often.
-//   - Messages. The path with the shortest wait carries messages, and the others stand by. Bulk traffic uses all
-//     paths.
+//   - Messages. The path with the shortest wait carries messages, and the others stand by (messages.go).
+//     Bulk traffic uses all paths.
 //   - Stalls. When the paths that carry become silent in the middle of traffic, those set aside carry again at once
 //     (stall.go).
 //
