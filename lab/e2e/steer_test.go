@@ -35,6 +35,20 @@ func TestSteer(t *testing.T) {
 	})
 	w.fails(alice, []string{"use", "bbo"}, `"bbo" is not a waypoint that this host knows`, "bob")
 	w.fails(alice, []string{"avoid", alice}, "this host itself")
+
+	// The configuration may name a waypoint that there is not, and so rule out all.
+	w.dcol(alice, "config", "set", "client.use", `["bbo"]`)
+	w.dcol(alice, "config", "set", "client.use_only", "true")
+	w.dcol(alice, "reload")
+	said := w.dcol(alice, "use")
+	for _, words := range []string{"bbo (this host knows no such waypoint)\n", "bbo is not connected: connections have only their direct path until it is; "} {
+		if status := w.dcol(alice, "status"); !strings.Contains(said, words) || !strings.Contains(status, words) {
+			t.Errorf("dcol use and dcol status lack %q:\n%s\n%s", words, said, status)
+		}
+	}
+	if why := w.dcol(alice, "why", w.addr4(server).String()+":80"); !strings.Contains(why, "client.use_only is true and client.use lacks bob: dcol config set ") {
+		t.Errorf("dcol why names no setting:\n%s", why)
+	}
 }
 
 // The running agent logs more or less, as it is asked to.
