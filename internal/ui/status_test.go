@@ -3,6 +3,7 @@ package ui
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -234,6 +235,9 @@ func TestWhy(t *testing.T) {
 		{Kind: "direct", At: ago(2 * time.Second), Why: "it lost 5.2 % of the packets, the path through bob 0.1 %"},
 	}
 	full.Closed[0].Left = full.Connections[0].Left[:1]
+	spare := full.Candidates[1] // of another kind, with the same reason: both are one row
+	spare.Kind, spare.Wait, spare.Claimed, spare.Bottlenecks = "openvpn", 41, nil, nil
+	full.Candidates = append(full.Candidates, spare)
 	for i, addr := range []string{"192.0.2.8", "192.0.2.88"} { // a waypoint with two addresses
 		full.Candidates = append(full.Candidates, api.Candidate{
 			Waypoint: "carol", Addr: netip.MustParseAddr(addr), Kind: "in-band", Measured: api.Measured{At: now, MinRTT: 31, Goodput: 11.3e6}, Wait: 33,
@@ -250,5 +254,18 @@ func TestWhy(t *testing.T) {
 			t.Fatal(err)
 		}
 		compare(t, "testdata/why-"+name+".txt", b.String())
+	}
+	for _, columns := range []int{80, 120} { // on terminals
+		var b strings.Builder
+		p := &printer{w: &b, columns: columns}
+		if err := p.why(&full, now); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, fmt.Sprintf("testdata/why-full-%d.txt", columns), b.String())
+		for line := range strings.Lines(b.String()) {
+			if len(line)-len("\n") > columns {
+				t.Errorf("with %d columns, a line has %d: %s", columns, len(line)-1, line)
+			}
+		}
 	}
 }

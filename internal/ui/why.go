@@ -15,9 +15,12 @@ import (
 // mostClosed bounds the ended connections in the output.
 const mostClosed = 5
 
-// Why writes which paths connections to a server take, and why, as text.
+// Why writes which paths connections to a server take, and why, as text. On a terminal, it folds long lines.
 func Why(w io.Writer, x api.Why, now time.Time) error {
-	p := &printer{w: w}
+	return (&printer{w: w, columns: columnsOf(w)}).why(&x, now)
+}
+
+func (p *printer) why(x *api.Why, now time.Time) error {
 	switch {
 	case len(x.Connections) > 0:
 		p.connectionTables(x.Connections, true, now)
@@ -42,7 +45,7 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	}
 	p.linef("")
 	p.linef("A new connection to %v", x.Server)
-	p.paths(&x)
+	p.paths(x)
 	for _, line := range slices.Concat(Bottlenecks(x.Candidates), Claims(x.Candidates)) {
 		p.linef("  %s", line)
 	}
@@ -77,9 +80,10 @@ func (p *printer) paths(x *api.Why) {
 	}
 	d := &x.Direct
 	rows := [][]string{{"direct", "yes", trip(d.Wait), trip(d.MinRTT), lost(d.Measured), got(d.Measured), expected(d.Expected), ""}}
-	for _, c := range x.Candidates {
+	for _, alike := range alikes(x.Candidates) {
+		c := alike[0]
 		rows = append(rows, []string{
-			candidateName(c, x.Candidates), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), expected(c.Expected), explained(c),
+			candidateNames(alike, x.Candidates), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), expected(c.Expected), explained(c),
 		})
 	}
 	p.wrappedTable("PATH|TAKEN|A MESSAGE TAKES|LEAST RTT|LOSS|BULK RATE|ONE MORE GETS|WHY", rows)
@@ -196,7 +200,7 @@ func members(n int) string {
 
 // Probed writes the results of the agent's probes of paths, with their age.
 func Probed(w io.Writer, list []api.ProbedPath, now time.Time) error {
-	p := &printer{w: w}
+	p := &printer{w: w, columns: columnsOf(w)}
 	p.probed(list, now)
 	return p.err
 }
@@ -219,15 +223,40 @@ func (p *printer) probed(list []api.ProbedPath, now time.Time) {
 	}
 }
 
-// candidateName names a detour, with the waypoint's address if another one of its kind leads to another address.
-func candidateName(c api.Candidate, all []api.Candidate) string {
+// alikes puts detours that differ by their kind alone into one list: those through the same waypoint that would not be
+// taken, have the same reason, and were not measured.
+func alikes(list []api.Candidate) (all [][]api.Candidate) {
+	spare := func(c *api.Candidate) bool {
+		return c.Waypoint != "" && !c.Taken && c.Measured == api.Measured{} && c.Expected == nil
+	}
+	for _, c := range list {
+		same := func(l []api.Candidate) bool {
+			return spare(&c) && spare(&l[0]) && l[0].Waypoint == c.Waypoint && explained(l[0]) == explained(c)
+		}
+		if i := slices.IndexFunc(all, same); i >= 0 {
+			all[i] = append(all[i], c)
+		} else {
+			all = append(all, []api.Candidate{c})
+		}
+	}
+	return all
+}
+
+// candidateNames names detours through one waypoint. A kind has the waypoint's address if another detour of that kind
+// leads to another address.
+func candidateNames(alike, all []api.Candidate) string {
+	c := alike[0]
 	if c.Waypoint == "" {
 		return c.Kind
 	}
-	if slices.ContainsFunc(all, func(o api.Candidate) bool { return o.Waypoint == c.Waypoint && o.Kind == c.Kind && o.Addr != c.Addr }) {
-		return fmt.Sprintf("via %s (%s, %v)", c.Waypoint, c.Kind, c.Addr)
+	kinds, sep := make([]string, len(alike)), ", "
+	for i, a := range alike {
+		kinds[i] = a.Kind
+		if slices.ContainsFunc(all, func(o api.Candidate) bool { return o.Waypoint == a.Waypoint && o.Kind == a.Kind && o.Addr != a.Addr }) {
+			kinds[i], sep = fmt.Sprintf("%s, %v", a.Kind, a.Addr), "; "
+		}
 	}
-	return fmt.Sprintf("via %s (%s)", c.Waypoint, c.Kind)
+	return fmt.Sprintf("via %s (%s)", c.Waypoint, strings.Join(kinds, sep))
 }
 
 func taken(is bool) string {
