@@ -210,6 +210,22 @@ func compare(t *testing.T, file, now string) {
 
 func bps(rate float64) *float64 { return &rate }
 
+// A time in another year has the year.
+func TestSteeringSaysTheYear(t *testing.T) {
+	now := time.Date(2026, 12, 31, 23, 0, 0, 0, time.Local)
+	s := api.Steering{
+		Use:   []api.Steered{{Name: "bob", Until: now.Add(time.Minute)}},
+		Avoid: []api.Steered{{Name: "eve", Until: now.Add(2 * time.Hour)}},
+	}
+	var b strings.Builder
+	if err := Steering(&b, s, now); err != nil {
+		t.Fatal(err)
+	}
+	if want := "Taken first: bob, until 31 Dec 23:01:00\nNever taken: eve, until 1 Jan 2027 01:00:00\n"; b.String() != want {
+		t.Errorf("got %s, want %s", b.String(), want)
+	}
+}
+
 func TestWhy(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
 	at, ago := netip.MustParseAddrPort, func(d time.Duration) time.Time { return now.Add(-d) }

@@ -45,7 +45,7 @@ func (p *printer) why(x *api.Why, now time.Time) error {
 	}
 	p.linef("")
 	p.linef("A new connection to %v", x.Server)
-	p.paths(x)
+	p.paths(x, now)
 	for _, line := range slices.Concat(Bottlenecks(x.Candidates), Claims(x.Candidates)) {
 		p.linef("  %s", line)
 	}
@@ -66,7 +66,7 @@ func (p *printer) why(x *api.Why, now time.Time) error {
 }
 
 // paths writes the paths that a new connection might take.
-func (p *printer) paths(x *api.Why) {
+func (p *printer) paths(x *api.Why, now time.Time) {
 	isKnown := x.Direct.Expected != nil || slices.ContainsFunc(x.Candidates, func(c api.Candidate) bool { return c.Expected != nil })
 	expected := func(r *float64) string {
 		switch {
@@ -80,10 +80,10 @@ func (p *printer) paths(x *api.Why) {
 	}
 	d := &x.Direct
 	rows := [][]string{{"direct", "yes", trip(d.Wait), trip(d.MinRTT), lost(d.Measured), got(d.Measured), expected(d.Expected), ""}}
-	for _, alike := range alikes(x.Candidates) {
+	for _, alike := range alikes(x.Candidates, now) {
 		c := alike[0]
 		rows = append(rows, []string{
-			candidateNames(alike, x.Candidates), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), expected(c.Expected), explained(c),
+			candidateNames(alike, x.Candidates), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), expected(c.Expected), explained(c, now),
 		})
 	}
 	p.wrappedTable("PATH|TAKEN|A MESSAGE TAKES|LEAST RTT|LOSS|BULK RATE|ONE MORE GETS|WHY", rows)
@@ -93,8 +93,8 @@ func (p *printer) paths(x *api.Why) {
 }
 
 // explained returns why a detour would be taken or not, and what would change that.
-func explained(c api.Candidate) string {
-	why := c.Why + until(c.Until)
+func explained(c api.Candidate, now time.Time) string {
+	why := c.Why + until(c.Until, now)
 	if c.Change != "" {
 		why += "; " + c.Change
 	}
@@ -225,13 +225,13 @@ func (p *printer) probed(list []api.ProbedPath, now time.Time) {
 
 // alikes puts detours that differ by their kind alone into one list: those through the same waypoint that would not be
 // taken, have the same reason, and were not measured.
-func alikes(list []api.Candidate) (all [][]api.Candidate) {
+func alikes(list []api.Candidate, now time.Time) (all [][]api.Candidate) {
 	spare := func(c *api.Candidate) bool {
 		return c.Waypoint != "" && !c.Taken && c.Measured == api.Measured{} && c.Expected == nil
 	}
 	for _, c := range list {
 		same := func(l []api.Candidate) bool {
-			return spare(&c) && spare(&l[0]) && l[0].Waypoint == c.Waypoint && explained(l[0]) == explained(c)
+			return spare(&c) && spare(&l[0]) && l[0].Waypoint == c.Waypoint && explained(l[0], now) == explained(c, now)
 		}
 		if i := slices.IndexFunc(all, same); i >= 0 {
 			all[i] = append(all[i], c)
@@ -304,31 +304,35 @@ func got(m api.Measured) string {
 	return rate(m.Goodput)
 }
 
-// until returns the end of a sentence, with the time until which something lasts.
-func until(t time.Time) string {
+// until returns the end of a sentence, with the time until which something lasts. It has the year if that is another one.
+func until(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return ", until " + t.Local().Format("2 Jan 15:04:05")
+	layout := "2 Jan 15:04:05"
+	if t.Local().Year() != now.Local().Year() {
+		layout = "2 Jan 2006 15:04:05"
+	}
+	return ", until " + t.Local().Format(layout)
 }
 
 // Steering writes as text which waypoints are used first or never.
-func Steering(w io.Writer, s api.Steering) error {
+func Steering(w io.Writer, s api.Steering, now time.Time) error {
 	p := &printer{w: w}
 	if !steered(s) {
 		p.linef("No waypoint is preferred or avoided: dcol chooses by its measurements.")
 	}
-	p.steering(s)
+	p.steering(s, now)
 	return p.err
 }
 
 func steered(s api.Steering) bool { return len(s.Use)+len(s.Avoid) > 0 }
 
-func (p *printer) steering(s api.Steering) {
+func (p *printer) steering(s api.Steering, now time.Time) {
 	names := func(list []api.Steered) string {
 		words := make([]string, len(list))
 		for i, w := range list {
-			words[i] = w.Name + until(w.Until)
+			words[i] = w.Name + until(w.Until, now)
 		}
 		return strings.Join(words, "; ")
 	}
