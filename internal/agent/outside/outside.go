@@ -375,4 +375,6 @@ func (o *Outside) Status() *api.Outside {
 
 // needsRouter reports whether others may need a port that the router opens. They need none if nothing translates this
 // host's addresses and everybody gets in.
-func needsRouter(f nat.Found) bool { return f.Mapping != nat.Untranslated || f.Leaves() != nat.Reachable }
+func needsRouter(f nat.Found) bool {
+	return f.Mapping != nat.Untranslated || f.Leaves() != nat.Reachable
+}
