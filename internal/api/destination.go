@@ -49,7 +49,11 @@ func hostAndPort(text string) (host string, port uint16, err error) {
 		}
 	}
 	if network, err := netip.ParsePrefix(text); err == nil {
-		return "", 0, fmt.Errorf("%s is a network: name one address in it, such as %v", text, network.Masked().Addr().Next())
+		one := network.Addr()
+		if one == network.Masked().Addr() && !network.IsSingleIP() { // the network's own
+			one = one.Next()
+		}
+		return "", 0, fmt.Errorf("%s is a network: name one address in it, such as %v", text, one)
 	}
 	if before, _, cut := strings.Cut(text, "/"); cut {
 		return "", 0, fmt.Errorf("%q is neither an address nor a name; write %q, or a whole URL such as http://example.org/", text, before)
