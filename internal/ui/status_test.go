@@ -261,6 +261,9 @@ func TestWhy(t *testing.T) {
 			Change: []string{"at more than that it comes first", "it is taken when bob fails, or first by dcol use carol"}[i], Expected: bps(3.8e6),
 		})
 	}
+	mapped := full.Candidates[len(full.Candidates)-1] // measured like the one before, for measurements are the waypoint's
+	mapped.Kind, mapped.Expected = "mapped", bps(3.8e6)
+	full.Candidates = append(full.Candidates, mapped)
 	full.Unavailable = []api.Unavailable{{Waypoint: "erin", State: api.WaypointClosed, Why: "the waypoint is closed at this hour"}}
 	full.Fixes = []string{"a tunnel hides TCP options from middleboxes"}
 	none := api.Why{Server: server, Note: "destination is excluded from detours"}

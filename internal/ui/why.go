@@ -224,14 +224,13 @@ func (p *printer) probed(list []api.ProbedPath, now time.Time) {
 }
 
 // alikes puts detours that differ by their kind alone into one list: those through the same waypoint that would not be
-// taken, have the same reason, and were not measured.
+// taken, have the same reason, and were measured alike or not at all. Guesses may differ.
 func alikes(list []api.Candidate, now time.Time) (all [][]api.Candidate) {
-	spare := func(c *api.Candidate) bool {
-		return c.Waypoint != "" && !c.Taken && c.Measured == api.Measured{} && c.Expected == nil
-	}
 	for _, c := range list {
 		same := func(l []api.Candidate) bool {
-			return spare(&c) && spare(&l[0]) && l[0].Waypoint == c.Waypoint && explained(l[0], now) == explained(c, now)
+			o := &l[0]
+			return !c.Taken && !o.Taken && c.Waypoint != "" && c.Waypoint == o.Waypoint && explained(c, now) == explained(*o, now) &&
+				c.Measured == o.Measured && expectation(c) == expectation(*o) && (c.Guessed && o.Guessed || c.Wait == o.Wait)
 		}
 		if i := slices.IndexFunc(all, same); i >= 0 {
 			all[i] = append(all[i], c)
@@ -240,6 +239,14 @@ func alikes(list []api.Candidate, now time.Time) (all [][]api.Candidate) {
 		}
 	}
 	return all
+}
+
+// expectation returns what one more bulk connection may expect, and a negative rate if that is unknown.
+func expectation(c api.Candidate) float64 {
+	if c.Expected == nil {
+		return -1
+	}
+	return *c.Expected
 }
 
 // candidateNames names detours through one waypoint. A kind has the waypoint's address if another detour of that kind
