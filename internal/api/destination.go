@@ -58,15 +58,14 @@ func hostAndPort(text string) (host string, port uint16, err error) {
 	if before, _, cut := strings.Cut(text, "/"); cut {
 		return "", 0, fmt.Errorf("%q is neither an address nor a name; write %q, or a whole URL such as http://example.org/", text, before)
 	}
-	host, digits, err := net.SplitHostPort(text)
-	if err != nil {
-		return strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), 0, nil
+	if h, digits, err := net.SplitHostPort(text); err == nil {
+		n, err := strconv.ParseUint(digits, 10, 16)
+		if err != nil || n == 0 {
+			return "", 0, fmt.Errorf("%q is not a port (1 to 65535)", digits)
+		}
+		return h, uint16(n), nil
 	}
-	n, err := strconv.ParseUint(digits, 10, 16)
-	if err != nil || n == 0 {
-		return "", 0, fmt.Errorf("%q is not a port (1 to 65535)", digits)
-	}
-	return host, uint16(n), nil
+	return strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), 0, nil
 }
 
 // unresolved explains why a name has no address. Errors that do not come from name servers stay as they are.

@@ -144,7 +144,7 @@ func TestRouterOpensNoPort(t *testing.T) {
 	w.start(alice)
 	w.start(bob)
 	w.outsideIs("behind a NAT that was found out", func(o api.Outside) bool {
-		return o.Router == "" && o.Leaves == "punchable" && o.NAT == "port-restricted cone NAT" && strings.Contains(o.Problem, "opens no port")
+		return o.Router == "" && o.Leaves == "punchable" && o.NAT == "port-restricted cone NAT" && strings.HasSuffix(o.Problem, "opens no ports: it speaks neither PCP nor NAT-PMP nor UPnP")
 	})
 	out := w.try(bob, program, "doctor").stdout
 	for _, want := range []string{"port-restricted cone NAT", "45672/udp to " + w.addr4(bob).String()} {
