@@ -50,43 +50,32 @@ func command() *cobra.Command {
 one path through the Internet. Members of a collective are waypoints for each other:
 Multipath TCP connections get additional subflows through them.`,
 	}
-	root.AddCommand(
-		initCommand(),
-		inviteCommand(),
-		joinCommand(),
-		membersCommand(),
-		expelCommand(),
-		agentCommand(),
-		runCommand(),
-		reloadCommand(),
-		configCommand(),
-		statusCommand(),
-		topCommand(),
-		historyCommand(),
-		webCommand(),
-		notifyCommand(),
-		mapCommand(),
-		whyCommand(),
-		useCommand(),
-		avoidCommand(),
-		waypointCommand(),
-		convertCommand(),
-		ccCommand(),
-		traceCommand(),
-		probeCommand(),
-		pathsCommand(),
-		doctorCommand(),
-		downCommand(),
-		upCommand(),
-		leaveCommand(),
-		optionCommand(),
-		analyseCommand(),
-		caCommand(),
-		logCommand(),
-		logLevelCommand(),
-		relayCommand(),
-		handOverCommand(),
-	)
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Membership", []*cobra.Command{
+			initCommand(), inviteCommand(), joinCommand(), membersCommand(), expelCommand(), leaveCommand(), caCommand(),
+		}},
+		{"The agent", []*cobra.Command{
+			upCommand(), downCommand(), doctorCommand(), configCommand(), reloadCommand(), logLevelCommand(), agentCommand(),
+		}},
+		{"Connections", []*cobra.Command{
+			runCommand(), statusCommand(), topCommand(), webCommand(), whyCommand(), historyCommand(), notifyCommand(),
+		}},
+		{"What connections use", []*cobra.Command{
+			useCommand(), avoidCommand(), convertCommand(), ccCommand(), optionCommand(), mapCommand(),
+		}},
+		{"On a waypoint", []*cobra.Command{waypointCommand(), logCommand()}},
+		{"Examining networks", []*cobra.Command{traceCommand(), pathsCommand(), probeCommand(), analyseCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title + ":"})
+		for _, c := range group.commands {
+			c.GroupID = group.title
+			root.AddCommand(c)
+		}
+	}
+	root.AddCommand(relayCommand(), handOverCommand())
 	completeNames(root)
 	cli.Prepare(root, version)
 	return root

@@ -55,13 +55,13 @@ func (s *screen) waypoints(rows int) {
 	m := s.m
 	list := m.waypoints()
 	t := s.waypointTable()
-	s.add(t.header())
 	load := m.feed.load()
 	at := -1
 	if m.cursor.onWaypoints {
 		at = m.cursor.waypointAt
 	}
 	from, to := window(len(list), rows, at)
+	s.add(t.header(len(list) - (to - from)))
 	for i := from; i < to; i++ {
 		w := &list[i]
 		rtt, loss := "-", "-"
@@ -194,9 +194,9 @@ func (s *screen) connections(rows int) {
 	}
 	m := s.m
 	t := s.connectionTable()
-	s.add(t.header())
 	rows--
 	if len(m.rows) == 0 {
+		s.add(t.header(0))
 		lines := ui.Wrap(s.nothing(), s.columns)
 		lines = lines[:min(len(lines), rows)]
 		for _, l := range lines {
@@ -212,6 +212,7 @@ func (s *screen) connections(rows int) {
 		at = m.cursor.at
 	}
 	from, to := window(len(m.rows), rows, at)
+	s.add(t.header(len(m.rows) - (to - from)))
 	for i := from; i < to; i++ {
 		r := &m.rows[i]
 		cells := s.connectionCells(r, t)

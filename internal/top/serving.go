@@ -41,7 +41,6 @@ func (s *screen) memberTable() table {
 func (s *screen) members(rows int) {
 	serving := s.m.feed.status.Serving
 	t := s.memberTable()
-	s.add(t.header())
 	rows--
 	var list []*api.Served // the busiest first
 	for i := range serving.Members {
@@ -53,6 +52,7 @@ func (s *screen) members(rows int) {
 		return math.Floor(2 * math.Log10(max(s.m.feed.served[m.Member].mean(lately), quiet)))
 	}
 	slices.SortStableFunc(list, func(a, b *api.Served) int { return cmp.Compare(level(b), level(a)) })
+	s.add(t.header(max(len(list)-rows, 0)))
 	list = list[:min(len(list), rows)]
 	for _, m := range list {
 		h := s.m.feed.served[m.Member]

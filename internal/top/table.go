@@ -1,5 +1,7 @@
 package top
 
+import "fmt"
+
 // column describes a column of a table.
 type column struct {
 	title string
@@ -56,11 +58,14 @@ func newTable(columns []column, order []int, total, gap int, cut string) table {
 	return t
 }
 
-// header returns the titles.
-func (t table) header() Line {
+// header returns the titles. The first says how many rows there is no room for, if the number fits.
+func (t table) header(hidden int) Line {
 	cells := make([]cell, len(t.columns))
 	for i, c := range t.columns {
 		cells[i] = cell{c.title, Title}
+	}
+	if mark := fmt.Sprintf(" +%d", hidden); hidden > 0 && len(cells[0].text)+len(mark) <= t.widths[0] {
+		cells[0].text += mark
 	}
 	return t.row(cells)
 }

@@ -27,7 +27,7 @@ func (p *printer) exploring(e api.Exploring) {
 	if e.Tries >= e.MostTries || e.Bytes >= e.MostBytes {
 		spent = "; nothing more is tried"
 	}
-	p.linef("Exploring, until %s: %d of at most %d tries, %s of at most %s%s", e.Renews.Local().Format("15:04"), e.Tries, e.MostTries,
+	p.linef("Paths tried to measure them, in the hour until %s: %d of at most %d, with %s of at most %s%s", e.Renews.Local().Format("15:04"), e.Tries, e.MostTries,
 		bytes(e.Bytes), bytes(e.MostBytes), spent)
 }
 

@@ -48,9 +48,9 @@ func TestSamplingIsShown(t *testing.T) {
 func TestExploringIsShown(t *testing.T) {
 	renews := time.Date(2026, 11, 1, 9, 30, 0, 0, time.Local)
 	for want, e := range map[string]api.Exploring{
-		"Exploring, until 09:30: 3 of at most 120 tries, 2.0 MB of at most 256.0 MB\n": {
+		"Paths tried to measure them, in the hour until 09:30: 3 of at most 120, with 2.0 MB of at most 256.0 MB\n": {
 			Tries: 3, MostTries: 120, Bytes: 2e6, MostBytes: 256e6, Renews: renews},
-		"Exploring, until 09:30: 120 of at most 120 tries, 2.0 MB of at most 256.0 MB; nothing more is tried\n": {
+		"Paths tried to measure them, in the hour until 09:30: 120 of at most 120, with 2.0 MB of at most 256.0 MB; nothing more is tried\n": {
 			Tries: 120, MostTries: 120, Bytes: 2e6, MostBytes: 256e6, Renews: renews},
 		"": {MostTries: 120, MostBytes: 256e6},
 	} {

@@ -146,6 +146,7 @@ func (f *fake) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
 			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7"), Kind: "in-band", Taken: true, Untried: true, Why: "it loses least", Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}, Wait: 26, Guessed: true,
 				Claimed: &api.Claimed{Members: 3, Loss: "below 0.5 %"}, Bottlenecks: []api.Bottleneck{{Relation: "apart", Pairs: 5, Lost: 0.02, Least: -0.1, Most: 0.14}}},
 			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.77"), Kind: "in-band", Why: "others come first", Change: "it is taken when carol fails", Expected: new(float64)},
+			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.77"), Kind: "mapped", Why: "others come first", Change: "it is taken when carol fails", Expected: new(float64)},
 			{Waypoint: "carol", Kind: "wireguard", Why: "the server accepts no more subflows", Until: now.Add(time.Minute)},
 		},
 		Closed: []api.ClosedConnection{{Connection: api.Connection{Remote: r.Server, Since: now.Add(-time.Minute), Subflows: []api.Subflow{{Kind: "direct"}, {Kind: "in-band", Waypoint: "bob", Why: "it lost least"}}}, Ended: now.Add(-30 * time.Second)}},

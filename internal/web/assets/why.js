@@ -18,7 +18,7 @@ export function reasons(w, now) {
 		...part('Ended lately', ended.map((c) => connection(`to ${serverOf(c)}, ended ${age(c.ended, now)} ago, after ${age(c.since, new Date(c.ended))}`, '', [...c.subflows.map((s) => [nameOf(s), s.why]), ...(c.left ?? []).map((d) => [`left ${nameOf(d)}`, left(d)])]))),
 		...part('Paths that a new connection would have', [
 			item('direct', [...outlook(w.direct), measured(w.direct)].filter(Boolean).join('; ') || 'not measured yet', true),
-			...w.candidates.map((c) => item(candidate(c, w.candidates), [c.why + until(c.until), c.change, c.taken && c.untried && 'not tried with this server lately', ...outlook(c), measured(c.measured)].filter(Boolean).join('; '), c.taken)),
+			...detours(w.candidates).map((d) => item(d.name, d.text, d.taken)),
 			...(w.unavailable ?? []).map((u) => item(`none through ${u.waypoint}, which is ${u.state}`, u.why)),
 			...(w.note ? [item('no detour', w.note)] : []),
 			...(w.converter ? [item('converters', w.converter)] : []),
@@ -33,11 +33,23 @@ export function reasons(w, now) {
 // connection returns an item about a connection and its paths.
 const connection = (name, note, paths) => el('li', {}, el('strong', {}, name), note ? `: ${note}` : '', el('ul', {}, ...paths.map(([path, why]) => el('li', {}, why ? `${path}: ${why}` : path))));
 
-// candidate names a detour, with the waypoint's address if another one of its kind leads to another address.
-function candidate(c, all) {
-	if (!c.waypoint) return `direct (${c.kind})`;
-	const several = all.some((o) => o.waypoint === c.waypoint && o.kind === c.kind && o.address !== c.address);
-	return `via ${c.waypoint} (${c.kind}${several ? `, ${c.address}` : ''})`;
+// detours returns the detours that a new connection may take, with their reasons as text. Detours through a waypoint that are
+// not taken for the same reason are one entry.
+function detours(candidates) {
+	const list = [];
+	for (const c of candidates) {
+		const text = [c.why + until(c.until), c.change, c.taken && c.untried && 'not tried with this server lately', ...outlook(c), measured(c.measured)].filter(Boolean).join('; ');
+		const same = list.find((d) => !d.taken && !c.taken && d.waypoint === c.waypoint && d.text === text);
+		if (same) same.kinds.push(kind(c, candidates));
+		else list.push({waypoint: c.waypoint, kinds: [kind(c, candidates)], taken: c.taken, text});
+	}
+	return list.map((d) => ({...d, name: `${d.waypoint ? `via ${d.waypoint}` : 'direct'} (${d.kinds.join(', ')})`}));
+}
+
+// kind names a detour's kind, with the waypoint's address if another detour of the kind leads to another address.
+function kind(c, all) {
+	const several = c.waypoint && all.some((o) => o.waypoint === c.waypoint && o.kind === c.kind && o.address !== c.address);
+	return several ? `${c.kind} at ${c.address}` : c.kind;
 }
 
 const part = (title, items) => items.length ? [el('h4', {}, title), el('ul', {}, ...items)] : [];
