@@ -154,6 +154,31 @@ func TestRouterOpensNoPort(t *testing.T) {
 	}
 }
 
+// A waypoint without NAT that anybody reaches needs no router, so nothing is said of one that opens no ports.
+func TestReachableWithoutRouter(t *testing.T) {
+	w := newWorld(t)
+	w.found("collective", alice, bob, mallory)
+	for _, host := range []string{alice, bob, mallory} {
+		w.identify("collective", host)
+	}
+	w.configure(mallory, strings.ReplaceAll(waypointConfig(labAllowed), bob, mallory))
+	observers := ""
+	for _, host := range []string{alice, mallory} {
+		observers += fmt.Sprintf("\n[[client.waypoint]]\nname = %q\naddresses = [%q]\n", host, w.addr4(host))
+	}
+	w.configure(bob, waypointConfig(labAllowed)+observers)
+	w.configure(alice, strings.Replace(clientOfAll("", w.addr4(bob).String()), `["client"]`, `["client", "waypoint"]`, 1))
+	w.start(mallory)
+	w.start(alice)
+	w.start(bob)
+	w.outsideIs("reachable without a NAT", func(o api.Outside) bool {
+		return o.Leaves == "reachable" && o.NAT == "no NAT" && o.Gateway.IsValid() && o.Router == "" && o.Problem == ""
+	})
+	if said := w.dcol(bob, "status"); !strings.Contains(said, "; reachable\n") {
+		t.Errorf("the status says\n%s", said)
+	}
+}
+
 // A router that is itself behind a NAT opens a port that nobody outside can reach. The status reports it.
 func TestRouterBehindAnotherNAT(t *testing.T) {
 	w := atHome(t)
