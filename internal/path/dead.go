@@ -35,6 +35,9 @@ const (
 	quietTrips = 2
 	// looksEvery is the time between two samples while it does not show yet whether a stall is real.
 	looksEvery = 20 * time.Millisecond
+	// looksFor is the time without an answer up to which a subflow is sampled that often. After that, rounds are enough: this
+	// host may be cut off for long.
+	looksFor = 2 * time.Second
 )
 
 var errOverdue = errors.New("messages over it were not answered")
@@ -107,7 +110,7 @@ func (m *Manager) lookSoon(t turn) {
 		return
 	}
 	a.look = time.Time{}
-	if t.kind != measure.Messages || m.conns.slots != nil { // not even a round has time for all connections
+	if t.adopted || t.kind != measure.Messages || m.conns.slots != nil { // with slots, not even a round has time for all connections
 		return
 	}
 	at := func(then time.Time) {
@@ -118,8 +121,8 @@ func (m *Manager) lookSoon(t turn) {
 	undecided := t.isStalled()
 	for _, s := range t.carriers() {
 		at(s.overdueAt())
-		if !s.waiting.IsZero() && s.silent() >= max(quietLeast, quietTrips*s.usualTrip()) {
-			at(t.now.Add(looksEvery))
+		if !s.waiting.IsZero() && t.now.Sub(s.waiting) < looksFor && s.silent() >= max(quietLeast, quietTrips*s.usualTrip()) {
+			at(later(t.now.Add(looksEvery), s.waiting.Add(s.usualTrip()))) // a message of just now is answered by then
 		}
 		if s.measuredAt(t.now) {
 			at(t.lateAt(s))

@@ -35,6 +35,8 @@ type stream struct {
 	latest    time.Duration // as the session last measured it
 	asked     time.Time     // when it was last measured without an answer so far
 	places    int           // the number of subflows that the server accepts beside the first; zero: all
+	ghosts    []uint8       // ended subflows that the server still counts if places is set, because no REMOVE_ADDR has arrived
+	removals  int           // so many of the next REMOVE_ADDRs are lost
 	paused    bool          // nobody sends
 	lose      int           // so many of the next messages that are sent are lost
 	log       []string      // what the Manager did, with the time since the death
@@ -141,10 +143,16 @@ func (s *stream) tell(ev path.Event) {
 			if x := s.find(a.Local); x != nil {
 				s.note("end %s", name(x.waypoint))
 				s.subflows = slices.DeleteFunc(s.subflows, func(y *streamed) bool { return x == y })
+				s.ghosts = append(s.ghosts, x.id)
 				s.again(x)
 			}
 		case path.RemoveAddr:
 			s.note("remove %d", a.LocalID)
+			if s.removals > 0 {
+				s.removals--
+			} else {
+				s.ghosts = slices.DeleteFunc(s.ghosts, func(id uint8) bool { return id == a.LocalID })
+			}
 		case path.SetBackup:
 			if x := s.find(a.Local); x != nil && x.backup != a.Backup && !s.now.Before(x.full) {
 				s.note("%s %s", map[bool]string{true: "demote", false: "promote"}[a.Backup], name(x.waypoint))
@@ -271,7 +279,7 @@ func (s *stream) join() {
 		s.joins = slices.Delete(s.joins, i, i+1)
 		j.full = s.now.Add(s.lines[j.waypoint].trip)
 		j.lastData, j.lastAnswer, j.lastSent = s.now, s.now, s.now
-		beside := 0
+		beside := len(s.ghosts)
 		for _, x := range s.subflows {
 			if x.id != 0 {
 				beside++
@@ -512,6 +520,29 @@ func TestPathsThatAreNotDead(t *testing.T) {
 	}
 }
 
+// A REMOVE_ADDR was lost, so the server still counts the direct path that ended, and has no place for the new one. That does not
+// show that it refuses the direct path: the next time that messages are stuck on it, it ends again.
+func TestLostRemoveAddrIsNoRefusal(t *testing.T) {
+	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+	s.session, s.places = 35*time.Millisecond, 2
+	for i, down := range []time.Duration{time.Second, 190 * time.Millisecond, time.Second} {
+		if i == 1 {
+			s.removals = 1
+		}
+		s.kill("")
+		s.run(down)
+		s.lines[""].dead = false
+		s.run(time.Second)
+		if s.happened("end direct") < 0 {
+			t.Fatalf("%d: the direct path did not end: %v", i, s.log)
+		}
+		s.run(30 * time.Second)
+		if direct := s.over(""); direct == nil || direct.backup {
+			t.Fatalf("%d: the messages do not return to the direct path: %v", i, s.log)
+		}
+	}
+}
+
 // A server that may not accept the direct path again keeps it: one that perhaps has no place for it, and one that refused it
 // before.
 func TestDirectPathThatMayNotReturnStays(t *testing.T) {
@@ -601,6 +632,29 @@ func TestDetourLeavesPlaceToDirectPath(t *testing.T) {
 	s.run(20 * time.Second)
 	if direct := s.over(""); direct == nil || direct.backup {
 		t.Errorf("the direct path does not carry: %v", s.log)
+	}
+}
+
+// The direct path ended, and the server refuses to let it join again. Another detour takes its place, so that the connection does
+// not depend on a single path.
+func TestDetourTakesPlaceOfRefusedDirectPath(t *testing.T) {
+	const ms = time.Millisecond
+	paths := lines(30*ms, 130*ms)
+	paths["carol"] = &streamLine{trip: 140 * ms, dead: true}
+	s := beginStream(t, false, paths, []uint16{80}, "bob", "carol")
+	s.tell(path.DetourWithdrawn{ID: "carol"})
+	s.run(25 * time.Second)
+	s.refuses = true
+	s.kill("")
+	s.run(time.Second)
+	if s.happened("end direct") < 0 {
+		t.Fatal("the direct path did not end")
+	}
+	paths["carol"].dead = false
+	s.offer("carol")
+	s.run(20 * time.Second)
+	if s.over("carol") == nil {
+		t.Errorf("the connection has one path: %v", s.log)
 	}
 }
 
@@ -706,5 +760,49 @@ func TestAnsweredStreamsAreNotSampledBetweenRounds(t *testing.T) {
 				t.Errorf("server sends %v, %v: %d samples between rounds", server, trip, s.watches)
 			}
 		}
+	}
+}
+
+// Some of the messages are under way when a round of samples comes. That is no reason to sample until their answers are there.
+func TestRareMessagesCostFewSamplesBetweenRounds(t *testing.T) {
+	s := newStream(t, false, lines(120*time.Millisecond, 240*time.Millisecond), "bob")
+	s.every = 500 * time.Millisecond
+	s.watches = 0
+	s.run(time.Minute)
+	if messages := int(time.Minute / s.every); s.watches > messages {
+		t.Errorf("%d samples between rounds for %d messages", s.watches, messages)
+	}
+}
+
+// A connection that existed before the Manager is left alone, so nothing needs samples of it between rounds.
+func TestAdoptedConnectionIsNotSampledBetweenRounds(t *testing.T) {
+	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+	live := path.LiveConn{Token: 1, Local: s.subflows[0].local, Remote: s.subflows[0].remote}
+	for _, x := range s.subflows {
+		live.Subflows = append(live.Subflows, path.LiveSubflow{LocalID: x.id, Local: x.local, Remote: x.remote, Backup: x.backup})
+	}
+	s.m = path.New(path.Config{Policy: policy.Detours{Subflows: 2}, ByWorth: true, Seed: 1, MessagePorts: []uint16{80}})
+	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+	s.offer("bob")
+	s.tell(path.Resync{Conns: []path.LiveConn{live}})
+	s.run(5 * time.Second)
+	s.watches = 0
+	s.kill("")
+	s.run(2 * time.Second)
+	if s.watches > 0 || s.happened("end direct") >= 0 {
+		t.Errorf("%d samples between rounds: %v", s.watches, s.log)
+	}
+}
+
+// This host is cut off while a program goes on sending. After a moment, rounds of samples are enough.
+func TestCutOffHostIsNotSampledBetweenRoundsForLong(t *testing.T) {
+	s := newStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), "bob")
+	s.kill("")
+	s.lines["bob"].dead = true
+	s.run(3 * time.Second)
+	s.watches = 0
+	s.run(time.Minute)
+	if s.watches > 0 {
+		t.Errorf("%d samples between rounds", s.watches)
 	}
 }

@@ -66,6 +66,37 @@ func TestDelaysOfLargePackets(t *testing.T) {
 	}
 }
 
+// Answers over the direct path are late, so messages leave it for a detour that stood by. The last answer over the direct path
+// arrives before the first over the detour. That does not make the detour suspect, so the messages do not go back.
+func TestDetourThatStoodByIsNotSuspect(t *testing.T) {
+	s := newSelection(t, map[string]*pathWorth{
+		"": {trip: 30 * time.Millisecond, rate: 800, large: 300 * time.Millisecond}, "bob": {trip: 60 * time.Millisecond, rate: 800},
+	})
+	s.offer("bob")
+	s.connect()
+	s.exchanges(20*time.Second, dt)
+	if want := []string{"0s join bob", "2s demote bob", "4s promote bob", "4s demote direct"}; !slices.Equal(s.log, want) {
+		t.Errorf("want %q, got %q", want, s.log)
+	}
+}
+
+// Answers over the direct path are late, so messages leave it. They try it again now and then, and return once it is well.
+func TestMessagesReturnAfterLateAnswers(t *testing.T) {
+	const ms = time.Millisecond
+	s := newSelection(t, map[string]*pathWorth{"": {trip: 30 * ms, rate: 800, large: 300 * ms}, "bob": {trip: 60 * ms, rate: 800}})
+	s.offer("bob")
+	s.connect()
+	s.exchanges(20*time.Second, dt)
+	if mean := s.exchanges(time.Hour, dt); mean > 65*ms {
+		t.Errorf("answers take %v: %v", mean, s.log)
+	}
+	s.paths[""].large = 0
+	s.exchanges(4*time.Minute, dt)
+	if mean := s.exchanges(time.Minute, dt); mean > 35*ms {
+		t.Errorf("after the direct path is well, answers take %v: %v", mean, s.log)
+	}
+}
+
 // A server that thinks for long looks the same on every path, so its connections use the nearest path.
 func TestServersThatThink(t *testing.T) {
 	s := newSelection(t, map[string]*pathWorth{

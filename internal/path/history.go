@@ -32,6 +32,8 @@ const (
 	fewPackets = 100
 	// lossLasts is the number of packets over which each counts alike for the loss.
 	lossLasts = 500
+	// lossStays is the time since the direct path was last measured for which its loss counts fully.
+	lossStays = time.Minute
 	// EnoughPackets bounds Trail.Packets, because more packets make a loss no more certain.
 	EnoughPackets = 10000
 )
@@ -121,6 +123,16 @@ func (r *record) surelyLost() float64 {
 // hasTrip reports whether a round trip is known that still decides something.
 func (r *record) hasTrip(now time.Time) bool { return r.trip > 0 && within(r.at, now, trustsFor) }
 
+// aged returns a record of the direct path as if its loss had been measured over fewer packets the longer ago that was: half as
+// many for each lossStays after the first. Otherwise messages that left the direct path would never return to it, because
+// nothing shows any more what it loses.
+func (r record) aged(now time.Time) record {
+	if idle := now.Sub(r.at); idle > lossStays {
+		r.packets = uint64(float64(min(r.packets, lossLasts)) * math.Exp2(1-idle.Seconds()/lossStays.Seconds()))
+	}
+	return r
+}
+
 // lossWeight returns the weight of a loss that was measured over this number of packets. It is small for few packets, because
 // a single loss among them is no certain measurement.
 func (r *record) lossWeight(packets uint64) float64 {
@@ -168,6 +180,9 @@ func (h history) learn(waypoint string, server netip.AddrPort, f finding, now ti
 	r, known := h[key]
 	if !known && len(h) >= mostTrails {
 		h.dropOldest()
+	}
+	if waypoint == "" {
+		r = r.aged(now)
 	}
 	old := !within(r.at, now, trustsFor)
 	if old || r.trip == 0 || f.trip > 0 && f.trip < r.trip {

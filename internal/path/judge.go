@@ -38,7 +38,7 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 	orphan := e.up && e.adrift
 	t.releaseID(e, orphan)
 	t.removals.doubt(e.subflow)
-	if e.refusedDirect() {
+	if e.refusedDirect() && (!e.full() || !t.removals.unsettled()) { // otherwise a place may become free
 		m.places.refusedDirect(t)
 	}
 	if e.full() {

@@ -28,6 +28,9 @@ const (
 	mostDoublings = 6
 	// lateLeast is the least time by which answers over a path count as late.
 	lateLeast = 100 * time.Millisecond
+	// lateStays is the time since the last answer over the direct path for which its answers count as late. After that, messages
+	// try it again.
+	lateStays = time.Minute
 	// lossDelay is the time that a lost packet adds to a message, beyond another round trip.
 	lossDelay = 200 * time.Millisecond
 	// lossExposed is the number of packets whose loss delays a message.
@@ -47,8 +50,7 @@ func (m *Manager) expectsMessages(t turn) bool {
 // wasQuicker reports whether messages to the network of servers lately took much less time over a detour than over the direct
 // path.
 func (m *Manager) wasQuicker(t turn, d *Detour) bool {
-	r, _ := m.detours.history.of(d.Waypoint, t.server)
-	direct, _ := m.detours.history.of("", t.server)
+	r, direct := m.record(t, d.Waypoint), m.record(t, "")
 	return r.hasTrip(t.now) && direct.hasTrip(t.now) && isQuicker(waits(r.trip, lossCounts*r.lost()), waits(direct.trip, lossCounts*direct.surelyLost()))
 }
 
@@ -158,7 +160,7 @@ func (m *Manager) isBetter(t turn, s, carries *subflow) bool {
 // against a change, so a shorter wait is enough. The losses are those that are certain.
 func (m *Manager) escapeLosses(t turn, s, carries *subflow) bool {
 	trip, other := t.answersIn(s), t.answersIn(carries)
-	r, _ := m.detours.history.of(carries.waypoint(), t.server)
+	r := m.record(t, carries.waypoint())
 	return float64(trip) <= aboutAsLong*float64(other) && m.wait(t, s)+betterBy <= waits(other, lossCounts*r.surelyLost())
 }
 
@@ -186,7 +188,7 @@ func (t turn) timeAnswers(m measure.Moment) {
 			continue
 		}
 		if took := m.Asked - s.habits.step.heard; took > 0 && t.now.Add(-m.Asked).After(a.heard) {
-			s.habits.answers.Take(took)
+			s.habits.answers.Take(t.now, took)
 		}
 	}
 	if m.Heard != math.MaxInt64 {
@@ -198,7 +200,7 @@ func (t turn) timeAnswers(m measure.Moment) {
 // best other subflow. If nothing is known of another, it counts as faster. That shows when it carries.
 func (t turn) late(s *subflow) time.Duration {
 	own, known := s.beyondTrip()
-	if !known {
+	if !known || s.direct && t.now.Sub(s.habits.answers.At()) > lateStays {
 		return 0
 	}
 	least := own
@@ -245,11 +247,20 @@ func (t turn) answersIn(s *subflow) time.Duration {
 // loss returns the share of packets that counts as lost when the subflow is compared with others. The direct path has
 // the benefit of the doubt, because over few packets a loss seems greater than it is now and then.
 func (m *Manager) loss(t turn, s *subflow) float64 {
-	r, _ := m.detours.history.of(s.waypoint(), t.server)
+	r := m.record(t, s.waypoint())
 	if s.direct {
 		return r.surelyLost()
 	}
 	return r.lost()
+}
+
+// record returns what was measured of the path through a waypoint, or of the direct path, as it counts for messages.
+func (m *Manager) record(t turn, waypoint string) record {
+	r, _ := m.detours.history.of(waypoint, t.server)
+	if waypoint == "" {
+		return r.aged(t.now)
+	}
+	return r
 }
 
 // waits estimates how long a message waits for its answer where this share of packets is lost.

@@ -92,11 +92,12 @@ func (p *places) closed(t turn, e *ended) {
 
 // room returns how many more detours the server accepts on the connection. known is false if that is not known. When
 // the number is due to be checked, it returns one more for the first connection that asks. If the direct path is to join
-// again because the first subflow was ended, one place is kept for it. Otherwise it could never join again.
+// again because the first subflow was ended, one place is kept for it. Otherwise it could never join again. If the server
+// refuses to let it join, the place is for a detour.
 func (p *places) room(t turn) (n int, known bool) {
 	n, known = p.free(t)
 	switch {
-	case t.firstEnded && !t.has(func(s *subflow) bool { return s.direct && s.up }):
+	case t.firstEnded && !p.refusesDirect(t) && !t.has(func(s *subflow) bool { return s.direct && s.up }):
 		if !known {
 			n = usualPlaces - t.further()
 		}
@@ -160,10 +161,16 @@ func (p *places) note(t turn) string {
 // refusedDirect records that the server, or a middlebox before it, refused to let the direct path of a connection join again.
 func (p *places) refusedDirect(t turn) { p.noDirect[t.server.Addr()] = t.now }
 
+// refusesDirect reports whether the server lately refused to let the direct path of a connection join again.
+func (p *places) refusesDirect(t turn) bool {
+	at, ok := p.noDirect[t.server.Addr()]
+	return ok && within(at, t.now, longestPlaces)
+}
+
 // acceptsDirect reports whether the server is expected to let the direct path join again if its subflow ends. A later direct
 // subflow frees its own place. The first subflow has none, because servers do not count it.
 func (p *places) acceptsDirect(t turn, direct *subflow) bool {
-	if at, ok := p.noDirect[t.server.Addr()]; ok && within(at, t.now, longestPlaces) {
+	if p.refusesDirect(t) {
 		return false
 	}
 	if direct.id != 0 {

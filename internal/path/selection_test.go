@@ -650,6 +650,37 @@ func TestStreamEscapesLosses(t *testing.T) {
 	}
 }
 
+// A stream left the direct path because of its losses. It tries the direct path again now and then, and stays there once that
+// loses nothing any more.
+func TestStreamReturnsToHealedDirectPath(t *testing.T) {
+	const ms = time.Millisecond
+	for seed := range uint64(5) {
+		s := newSelection(t, map[string]*pathWorth{"": {trip: 30 * ms, rate: 800, loss: 0.03}, "bob": {trip: 60 * ms, rate: 800}})
+		s.random = rand.New(rand.NewPCG(18, seed))
+		s.offer("bob")
+		s.connect()
+		s.stream(time.Minute, dt)
+		if !s.over("").backup {
+			t.Fatalf("seed %d: the stream did not leave the direct path", seed)
+		}
+		lossy := 0 // seconds
+		for range 30 * 60 {
+			s.stream(time.Second, dt)
+			if !s.over("").backup {
+				lossy++
+			}
+		}
+		if most := 30 * 60 / 20; lossy > most {
+			t.Errorf("seed %d: the lossy path carried for %d s of half an hour, at most %d expected", seed, lossy, most)
+		}
+		s.paths[""].loss = 0
+		s.stream(8*time.Minute, dt)
+		if s.over("").backup {
+			t.Errorf("seed %d: the stream does not return to the direct path", seed)
+		}
+	}
+}
+
 // A detour that is four times as long carries no stream while the direct path loses 0.6 %, although that seems to be more
 // now and then. It does when the direct path loses 4 %.
 func TestStreamStaysOnTheShorterPath(t *testing.T) {

@@ -233,13 +233,13 @@ func (c *conn) holdsUp(s *subflow, steady bool, now time.Time) bool {
 	})
 }
 
-// unlikeItself reports whether s has had no data for much longer than before.
+// unlikeItself reports whether s has had no data for much longer than before. The time in which it stood by does not count.
 func (c *conn) unlikeItself(s *subflow) bool {
 	if s.setAside() || !s.lastData().After(s.doubts().cleared) {
 		return false
 	}
 	gap, ok := s.usualGap()
-	return ok && s.dry() > max(unlikeAfter, unlikeGaps*gap) && c.busyBeside(s)
+	return ok && min(s.dry(), s.at.Sub(s.told.at)) > max(unlikeAfter, unlikeGaps*gap) && c.busyBeside(s)
 }
 
 // unheardOf reports whether nothing came over s for unheardFor, and it was not just probed, while another subflow

@@ -17,13 +17,18 @@ const (
 type Answers struct {
 	last [answersKept]time.Duration
 	n    int
+	at   time.Time // of the last exchange
 }
 
 // Take adds the time of one exchange.
-func (a *Answers) Take(took time.Duration) {
+func (a *Answers) Take(now time.Time, took time.Duration) {
 	a.last[a.n%answersKept] = took
 	a.n++
+	a.at = now
 }
+
+// At returns the time of the last exchange.
+func (a *Answers) At() time.Time { return a.at }
 
 // Least returns the shortest time of the last exchanges. A server's time to think varies, but a path's delay is
 // always there.

@@ -16,7 +16,7 @@ func TestAnswers(t *testing.T) {
 		{50 * ms, 0, false}, {20 * ms, 0, false}, {30 * ms, 0, false}, {40 * ms, 20 * ms, true}, {60 * ms, 20 * ms, true}, {60 * ms, 20 * ms, true},
 		{60 * ms, 20 * ms, true}, {60 * ms, 20 * ms, true}, {60 * ms, 20 * ms, true}, {60 * ms, 30 * ms, true}, // the last eight
 	} {
-		a.Take(c.took)
+		a.Take(time.Time{}, c.took)
 		if least, known := a.Least(); least != c.least || known != c.known {
 			t.Errorf("after %d exchanges: %v, %v", i+1, least, known)
 		}
