@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/detour-collective/dcol/internal/tomlfile"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -79,12 +78,8 @@ func read(nameOrPath string) (file string, data []byte, err error) {
 	data, err = files.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrInvalid):
-		meant := ""
-		if near := tomlfile.Near(nameOrPath, Names()); len(near) > 0 {
-			meant = fmt.Sprintf("; did you mean %q?", near[0])
-		}
 		return file, nil, fmt.Errorf("there is no file %q and no scenario of that name%s\nthose that come with dcol: %s",
-			nameOrPath, meant, strings.Join(Names(), ", "))
+			nameOrPath, scenario.Suggestion(nameOrPath, Names()), strings.Join(Names(), ", "))
 	case err != nil:
 		return file, nil, fmt.Errorf("read the scenario: %w", err)
 	}
