@@ -74,6 +74,9 @@ func (c *canned) History(_ context.Context, r api.HistoryRequest) (api.History, 
 		Paths:  []api.PathUsed{{Kind: "direct", Received: 3e9, Sent: 1e6, RTT: 20}, {Kind: "in-band", Waypoint: "bob", Received: 1e9, Sent: 1e6, RTT: 35}},
 		Gained: api.Gained{DetourBytes: 1_001_000_000, Stalls: 2, StallTime: 12, Saved: 95, SavedLow: 80, SavedHigh: 130},
 	}
+	if c.status.Client == nil { // it has no connections
+		p.Paths, p.Gained = nil, api.Gained{}
+	}
 	return api.History{Schema: api.HistorySchema, Step: r.Step, Periods: []api.Period{p}, Total: p}, nil
 }
 

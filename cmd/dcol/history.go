@@ -56,6 +56,16 @@ Minutes are kept for two days, and hours for 400 days. No destinations are kept.
 		if *asJSON {
 			return printJSON(h)
 		}
+		if len(h.Total.Paths) == 0 { // perhaps because this member has no connections of its own
+			status, err := dial(*socket).Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if status.Client == nil {
+				_, err = fmt.Println("This member is no client, so nothing is recorded of connections of its own. dcol status shows what it forwards for others.")
+				return err
+			}
+		}
 		return ui.History(os.Stdout, h)
 	}
 	return cmd

@@ -27,20 +27,19 @@ func main() {
 	os.Exit(cli.Run(command(), sayStart))
 }
 
-// sayStart adds to ErrNoAgent the command that starts the agent.
+// sayStart adds to ErrNoAgent what to do about it.
 func sayStart(err error) error { return sayStartWith(err, config.DefaultPath) }
 
-// sayStartWith is like sayStart for the configuration in file. If that file does not exist, it names the
-// commands that write one.
+// sayStartWith is like sayStart for the configuration in file. If that file exists, it names the command that starts the
+// agent, and otherwise those that write the file and start the agent.
 func sayStartWith(err error, file string) error {
 	if !errors.Is(err, api.ErrNoAgent) {
 		return err
 	}
-	err = fmt.Errorf("%w\nstart it as root: %s", err, packaging.StartCommand())
 	if _, missing := os.Stat(file); errors.Is(missing, fs.ErrNotExist) {
-		err = fmt.Errorf("%w\nthere is no %s: if this host is no member yet, run dcol join with an invitation, or dcol init", err, file)
+		return fmt.Errorf("%w\nthere is no %s: if this host is no member yet, run dcol join with an invitation, or dcol init", err, file)
 	}
-	return err
+	return fmt.Errorf("%w\nstart it as root: %s", err, packaging.StartCommand())
 }
 
 func command() *cobra.Command {

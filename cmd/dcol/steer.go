@@ -33,8 +33,8 @@ in the configuration are permanent.`,
 	reset := cmd.Flags().Bool("reset", false, "return to the configuration, also for waypoints to avoid")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case *reset && (len(args) > 0 || *only):
-			return errors.New("--reset takes no waypoint and no --only")
+		case *reset && (len(args) > 0 || *only || cmd.Flags().Changed("for")):
+			return errors.New("--reset takes no waypoint, no --only and no --for")
 		case *reset:
 			return steer.send(cmd, api.SteerRequest{Word: api.SteerReset})
 		case len(args) == 0 && (*only || cmd.Flags().Changed("for")):
@@ -62,8 +62,12 @@ dcol use --reset. client.avoid in the configuration is permanent.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	steer := newSteerFlags(cmd)
+	reset := cmd.Flags().Bool("reset", false, "")
+	_ = cmd.Flags().MarkHidden("reset") // the flag exists
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
+		case *reset:
+			return errors.New("dcol use --reset undoes both dcol use and dcol avoid")
 		case len(args) == 0 && cmd.Flags().Changed("for"):
 			return errors.New("WAYPOINT is missing; dcol members lists them")
 		case len(args) == 0:
@@ -76,6 +80,9 @@ dcol use --reset. client.avoid in the configuration is permanent.`,
 
 var errNoClient = errors.New(`this member is no client: add "client" to roles in its configuration`)
 
+// mostSteered bounds the time of a choice. A longer one is probably a typing error.
+const mostSteered = 365 * 24 * time.Hour
+
 // steerFlags are the flags that both commands have.
 type steerFlags struct {
 	socket *string
@@ -85,7 +92,7 @@ type steerFlags struct {
 func newSteerFlags(cmd *cobra.Command) steerFlags {
 	return steerFlags{
 		socket: cmd.Flags().String("socket", config.DefaultSocket, "the agent's `socket`"),
-		length: cmd.Flags().Duration("for", 0, "the `duration`, such as 90m or 2h (default until it is changed)"),
+		length: cmd.Flags().Duration("for", 0, "the `duration`, such as 90m or 2h, at most 8760h (default until it is changed)"),
 	}
 }
 
@@ -98,18 +105,26 @@ func (f steerFlags) show(cmd *cobra.Command) error {
 	if status.Client == nil {
 		return errNoClient
 	}
-	return ui.Steering(os.Stdout, status.Client.Steering)
+	return ui.Steering(os.Stdout, status.Client.Steering, time.Now())
 }
 
 // send sends a request to the agent, and prints the choice that is then in effect.
 func (f steerFlags) send(cmd *cobra.Command, r api.SteerRequest) error {
-	if cmd.Flags().Changed("for") && *f.length < time.Second {
-		return fmt.Errorf("--for must be at least 1s, such as 90m or 2h, not %v", *f.length)
+	if cmd.Flags().Changed("for") && (*f.length < time.Second || *f.length > mostSteered) {
+		return fmt.Errorf("--for must be 1s to %.0fh, such as 90m or 2h, not %v; client.use and client.avoid in the configuration are permanent", mostSteered.Hours(), *f.length)
 	}
 	r.ForSeconds = f.length.Seconds()
-	now, err := dial(*f.socket).Steer(cmd.Context(), r)
+	choice, err := dial(*f.socket).Steer(cmd.Context(), r)
 	if err != nil {
 		return err
 	}
-	return ui.Steering(os.Stdout, now)
+	if err := ui.Steering(os.Stdout, choice, time.Now()); err != nil || r.Word == api.SteerReset {
+		return err
+	}
+	ends := "until the agent ends"
+	if r.ForSeconds > 0 {
+		ends = "until then"
+	}
+	_, err = fmt.Printf("This holds %s; dcol use --reset undoes it.\n", ends)
+	return err
 }

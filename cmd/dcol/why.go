@@ -25,9 +25,10 @@ func whyCommand() *cobra.Command {
 those that ended lately, and what a new connection would take: each path that leads there, what
 is known of it, why it would be taken or not, and what would change that.
 
-DESTINATION is an address or a name, with or without a port: 192.0.2.80, [2001:db8::80]:443,
-example.org:443. Without a port, connections to all ports are shown. CONNECTION is the token of
-a live connection, as dcol status -d shows it: 7cc023a1.`,
+DESTINATION is an address or a name, with or without a port, or a URL: 192.0.2.80,
+[2001:db8::80]:443, example.org:443, https://example.org/. Without a port, connections to all
+ports are shown. CONNECTION is the token of a live connection, as dcol status -d shows it:
+7cc023a1.`,
 		Example: "  dcol why example.org",
 		Args:    cli.Exactly(1),
 	}
@@ -84,8 +85,22 @@ func asked(ctx context.Context, socket, text string) (token string, servers []ne
 			}
 		}
 	}
-	servers, err = api.Destinations(text, func(name string) ([]netip.Addr, error) { return addressesOf(ctx, "ip", name) })
-	if err != nil && tokenForm.MatchString(text) {
+	var known []api.Waypoint
+	servers, err = api.Destinations(text, func(name string) ([]netip.Addr, error) {
+		s, err := dial(socket).Status(ctx) // first: without an agent, the lookup's error would mislead
+		if err != nil {
+			return nil, err
+		}
+		if s.Client != nil {
+			known = s.Client.Waypoints
+		}
+		return addressesOf(ctx, "ip", name)
+	})
+	switch {
+	case err == nil:
+	case slices.ContainsFunc(known, func(w api.Waypoint) bool { return w.Name == text }):
+		err = fmt.Errorf("%s is a waypoint, and not a server that can be reached by this name; dcol status explains waypoints", text)
+	case tokenForm.MatchString(text):
 		err = fmt.Errorf("no live connection has the token %s (dcol status -d shows them), and %w", text, err)
 	}
 	return "", servers, err

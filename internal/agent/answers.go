@@ -24,6 +24,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/coordinator"
 	"github.com/detour-collective/dcol/internal/history"
+	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
 // running answers the requests at the agent's socket.
@@ -207,13 +208,8 @@ func (a *running) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, 
 	if err != nil {
 		return api.Steering{}, err
 	}
-	for _, name := range r.Waypoints {
-		if name == a.plan.config.Name {
-			return api.Steering{}, fmt.Errorf("%s is this host itself: name other members", name)
-		}
-		if !slices.Contains(known, name) {
-			return api.Steering{}, fmt.Errorf("%q is not a waypoint that this host knows; known are: %s", name, cmp.Or(strings.Join(known, ", "), "none"))
-		}
+	if r.Waypoints, err = steered(r.Waypoints, a.plan.config.Name, known); err != nil {
+		return api.Steering{}, err
 	}
 	steering, err := a.client.Steer(ctx, r)
 	markUnknown(&steering, known)
@@ -227,6 +223,23 @@ func markUnknown(s *api.Steering, known []string) {
 			list[i].Unknown = !slices.Contains(known, list[i].Name)
 		}
 	}
+}
+
+// steered returns the names of waypoints, each once. It returns an error if one is not known, or this host's own.
+func steered(names []string, self string, known []string) (list []string, err error) {
+	for _, name := range names {
+		switch {
+		case name == self:
+			return nil, fmt.Errorf("%s is this host itself: name other members", name)
+		case len(known) == 0:
+			return nil, fmt.Errorf("%q is not a waypoint that this host knows: it knows none yet", name)
+		case !slices.Contains(known, name):
+			return nil, fmt.Errorf("%q is not a waypoint that this host knows%s", name, tomlfile.Nearest(strings.ToLower(name), known))
+		case !slices.Contains(list, name):
+			list = append(list, name)
+		}
+	}
+	return list, nil
 }
 
 // waypoints returns the names of the waypoints that this host knows: its configuration's and the directory's.

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,5 +29,27 @@ func TestUnknownWaypointsAreMarked(t *testing.T) {
 	want := api.Steering{Use: []api.Steered{{Name: "bob"}, {Name: "carlo", Unknown: true}}, Avoid: []api.Steered{{Name: "eev", Unknown: true}}}
 	if d := cmp.Diff(want, s); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// A choice names each waypoint once. Wrong names are refused, with the one that was meant.
+func TestSteered(t *testing.T) {
+	known := []string{"north", "south"}
+	got, err := steered([]string{"south", "north", "south"}, "alice", known)
+	if err != nil || !slices.Equal(got, []string{"south", "north"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for name, want := range map[string]string{
+		"nort":  `"nort" is not a waypoint that this host knows; did you mean "north"?`,
+		"SOUTH": `"SOUTH" is not a waypoint that this host knows; did you mean "south"?`,
+		"bob":   `"bob" is not a waypoint that this host knows; known here: north, south`,
+		"alice": "alice is this host itself: name other members",
+	} {
+		if _, err := steered([]string{"north", name}, "alice", known); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	if _, err := steered([]string{"bob"}, "alice", nil); err == nil || !strings.Contains(err.Error(), "it knows none yet") {
+		t.Errorf("without waypoints: %v", err)
 	}
 }

@@ -1,35 +1,87 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
+	"regexp"
 	"strconv"
+	"strings"
 )
 
-// Destinations returns the servers that text names: an address or a name, with or without a port. Their port is 0 if text
-// has none. lookup returns the addresses of a name.
+// dotted matches what can only be meant as an IPv4 address.
+var dotted = regexp.MustCompile(`^[0-9]+(\.[0-9]+)+$`)
+
+// Destinations returns the servers that text names: an address or a name, with or without a port, or the URL of one.
+// Their port is 0 if text has none. lookup returns the addresses of a name.
 func Destinations(text string, lookup func(name string) ([]netip.Addr, error)) ([]netip.AddrPort, error) {
-	if a, err := netip.ParseAddr(text); err == nil {
-		return []netip.AddrPort{netip.AddrPortFrom(a.Unmap(), 0)}, nil
+	host, port, err := hostAndPort(text)
+	if err != nil {
+		return nil, err
 	}
-	host, port := text, 0
-	if h, p, err := net.SplitHostPort(text); err == nil {
-		n, err := strconv.ParseUint(p, 10, 16)
-		if err != nil || n == 0 {
-			return nil, fmt.Errorf("%q is not a port (1 to 65535)", p)
-		}
-		host, port = h, int(n)
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.AddrPort{netip.AddrPortFrom(a.Unmap(), port)}, nil
+	}
+	if dotted.MatchString(host) || strings.Contains(host, ":") {
+		return nil, fmt.Errorf("%q is not a valid address; valid ones are like 192.0.2.80 and 2001:db8::80", host)
 	}
 	addrs, err := lookup(host)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no address, and no name that can be resolved: %w", host, err)
+		return nil, unresolved(host, err)
 	}
 	var list []netip.AddrPort
 	for _, a := range addrs {
-		list = append(list, netip.AddrPortFrom(a.Unmap(), uint16(port)))
+		list = append(list, netip.AddrPortFrom(a.Unmap(), port))
 	}
 	return list, nil
+}
+
+// hostAndPort splits the text of a destination. A URL without a port has the port of its scheme, if that is known.
+func hostAndPort(text string) (host string, port uint16, err error) {
+	if u, err := url.Parse(text); err == nil && u.Host != "" {
+		text = u.Host
+		standard := map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		if u.Port() == "" && standard != "" {
+			text = net.JoinHostPort(u.Hostname(), standard)
+		}
+	}
+	if network, err := netip.ParsePrefix(text); err == nil {
+		one := network.Addr()
+		if one == network.Masked().Addr() && !network.IsSingleIP() { // the network's own
+			one = one.Next()
+		}
+		return "", 0, fmt.Errorf("%s is a network: name one address in it, such as %v", text, one)
+	}
+	if before, _, cut := strings.Cut(text, "/"); cut {
+		return "", 0, fmt.Errorf("%q is neither an address nor a name; write %q, or a whole URL such as http://example.org/", text, before)
+	}
+	if h, digits, err := net.SplitHostPort(text); err == nil {
+		n, err := strconv.ParseUint(digits, 10, 16)
+		if err != nil || n == 0 {
+			return "", 0, fmt.Errorf("%q is not a port (1 to 65535)", digits)
+		}
+		return h, uint16(n), nil
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), 0, nil
+}
+
+// unresolved explains why a name has no address. Errors that do not come from name servers stay as they are.
+func unresolved(name string, err error) error {
+	dns, ok := errors.AsType[*net.DNSError](err)
+	if !ok || errors.Is(err, context.Canceled) {
+		return err
+	}
+	why := "no name server answers; /etc/resolv.conf names those that are asked"
+	switch {
+	case dns.IsNotFound:
+		why = "there is no such name"
+	case dns.Err == "server misbehaving": // as package net says if the server answered with an error
+		why = "the name server failed"
+	}
+	return fmt.Errorf("%q is no address, and no name that can be resolved: %s", name, why)
 }
 
 // Relevant returns the answers about servers with connections, or the first answer if there are none.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -58,6 +59,9 @@ func Set(path, key, value string, check func(*Config) error) (Change, error) {
 	if old.text && !isTOML(value) {
 		value = strconv.Quote(value)
 	}
+	if !isTOML(value) && old.texts {
+		return Change{}, fmt.Errorf("%s is a list of strings: dcol config set %s '%s'", key, key, listOf(value))
+	}
 	if !isTOML(value) {
 		return Change{}, fmt.Errorf("%s: %s is no value of TOML, such as 3, true or [443, 8443]", key, value)
 	}
@@ -87,6 +91,15 @@ func Set(path, key, value string, check func(*Config) error) (Change, error) {
 		return Change{}, changing(path, err)
 	}
 	return change, nil
+}
+
+// listOf returns the words of a text as a list in TOML. Commas, brackets and quotes separate words, like spaces.
+func listOf(text string) string {
+	words := strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`,[]'"`, r) })
+	for i, w := range words {
+		words[i] = strconv.Quote(w)
+	}
+	return "[" + strings.Join(words, ", ") + "]"
 }
 
 // changing explains an error of reading or writing the file at path. Operators may use the agent, but not change its file.

@@ -16,7 +16,8 @@ type Setting struct {
 	// Reload reports whether a running agent can take over a new value.
 	Reload bool
 
-	text, repeated bool
+	text, texts bool // a string, and a list of strings
+	repeated    bool
 }
 
 // Raw returns the value without the quotes of a string.
@@ -99,13 +100,19 @@ func settingsOf(prefix string, v reflect.Value) (list []Setting) {
 			list = append(list, settingsOf(key+".", field)...)
 			continue
 		}
-		list = append(list, Setting{
-			Key: key, Value: inTOML(field), Reload: slices.Contains(reloaded, key), text: isText(field) || field.Kind() == reflect.String,
-			repeated: field.Kind() == reflect.Slice && field.Type().Elem().Kind() == reflect.Struct && !isText(reflect.Zero(field.Type().Elem())),
-		})
+		s := Setting{Key: key, Value: inTOML(field), Reload: slices.Contains(reloaded, key), text: isString(field)}
+		if field.Kind() == reflect.Slice && !s.text {
+			item := reflect.Zero(field.Type().Elem())
+			s.texts = isString(item)
+			s.repeated = item.Kind() == reflect.Struct && !s.texts
+		}
+		list = append(list, s)
 	}
 	return list
 }
+
+// isString reports whether a value is a string in TOML.
+func isString(v reflect.Value) bool { return isText(v) || v.Kind() == reflect.String }
 
 func isText(v reflect.Value) bool {
 	_, ok := v.Interface().(encoding.TextMarshaler)

@@ -116,6 +116,11 @@ func TestSetRefuses(t *testing.T) {
 		{"client.subflows", "many", `client.subflows: many is no value of TOML`},
 		{"client.subflows", "2\nkinds = []", `is no value of TOML`},
 		{"client.subflows", "3 # so", `is no value of TOML`},
+		{"client.use", "north", `client.use is a list of strings: dcol config set client.use '["north"]'`},
+		{"client.kinds", "[mapped, in-band]", `client.kinds is a list of strings: dcol config set client.kinds '["mapped", "in-band"]'`},
+		{"waypoint.allow", "10.0.0.0/8", `waypoint.allow is a list of strings: dcol config set waypoint.allow '["10.0.0.0/8"]'`},
+		{"waypoint.hours", "", `waypoint.hours is a list of strings: dcol config set waypoint.hours '[]'`},
+		{"client.tls_ports", "443 8443", `client.tls_ports: 443 8443 is no value of TOML, such as 3, true or [443, 8443]`},
 		{"client.waypoint", "[]", `client.waypoint is a table that may be repeated`},
 		{"log_level", "loud", `"loud" is not a level`},
 	} {

@@ -53,7 +53,7 @@ func Differences(old, now *api.Status, at time.Time) []Event {
 	}
 	was, is := using(old), using(now)
 	d.waypoints(was.Waypoints, is.Waypoints)
-	if a, b := steeringText(was.Steering), steeringText(is.Steering); a != b {
+	if a, b := steeringText(was.Steering, at), steeringText(is.Steering, at); a != b {
 		d.add(Accent, "waypoints: "+cmp.Or(b, "chosen by measurements"))
 	}
 	switch {
@@ -231,12 +231,12 @@ func waypointStyle(s api.WaypointState) Style {
 }
 
 // steeringText returns the operator's wishes about waypoints, empty if there are none.
-func steeringText(s api.Steering) string {
+func steeringText(s api.Steering, now time.Time) string {
 	if len(s.Use)+len(s.Avoid) == 0 {
 		return ""
 	}
 	var b strings.Builder
-	if err := ui.Steering(&b, s); err != nil {
+	if err := ui.Steering(&b, s, now); err != nil {
 		return ""
 	}
 	words := strings.Split(strings.TrimSpace(b.String()), "\n")

@@ -197,7 +197,7 @@ func (s *screen) connections(rows int) {
 	rows--
 	if len(m.rows) == 0 {
 		s.add(t.header(0))
-		lines := wrap(s.nothing(), s.columns)
+		lines := ui.Wrap(s.nothing(), s.columns)
 		lines = lines[:min(len(lines), rows)]
 		for _, l := range lines {
 			s.add(Line{{l, Dim}})

@@ -4,6 +4,8 @@ import (
 	"math"
 	"net/netip"
 	"strings"
+
+	"github.com/detour-collective/dcol/internal/ui"
 )
 
 // panel is a text that covers the screen.
@@ -59,7 +61,7 @@ func (p *panel) view(columns, rows int, cut string) []Line {
 	lines = append(lines, Line{{fit(p.title, columns, false, cut), Title}})
 	var shown []string
 	for _, l := range p.lines {
-		shown = append(shown, fold(l, columns)...)
+		shown = append(shown, ui.Fold(l, columns)...)
 	}
 	widest := 0
 	for _, l := range shown {
@@ -77,47 +79,6 @@ func (p *panel) view(columns, rows int, cut string) []Line {
 	return append(lines, Line{{"esc", Strong}, {" back  ", Dim}, {"arrows", Strong}, {" scroll", Dim}}.cutTo(columns, cut))
 }
 
-// gap separates the columns of a table, and the words of the help text from their explanations.
-const gap = "  "
-
-// fold breaks a line that is too long. The text after the last gap goes below the rest if it is a sentence. A table's
-// columns are not broken: the user can move them sideways.
-func fold(line string, columns int) []string {
-	if width(line) <= columns {
-		return []string{line}
-	}
-	text := strings.TrimLeft(line, " ")
-	indent := len(line) - len(text)
-	at := strings.LastIndex(text, gap) + len(gap)
-	if at < len(gap) {
-		if indent > 0 {
-			indent += 2
-		}
-		return hang(line[:len(line)-len(text)], text, min(indent, columns/2), columns)
-	}
-	head, last := line[:indent+at], text[at:]
-	if len(strings.Fields(last)) < 3 {
-		return []string{line}
-	}
-	if w := width(head); w <= 3*columns/5 {
-		return hang(head, last, w, columns)
-	}
-	under := min(indent+4, columns/2)
-	return append([]string{strings.TrimRight(head, " ")}, hang(strings.Repeat(" ", under), last, under, columns)...)
-}
-
-// hang wraps a text behind a head, and indents the lines after the first.
-func hang(head, text string, indent, columns int) []string {
-	lines := wrap(text, columns-max(width(head), indent))
-	for i := range lines {
-		if i > 0 {
-			head = strings.Repeat(" ", indent)
-		}
-		lines[i] = head + lines[i]
-	}
-	return lines
-}
-
 // afterColumns returns the text without its first columns.
 func afterColumns(s string, columns int) string {
 	for columns > 0 && s != "" {
@@ -126,34 +87,6 @@ func afterColumns(s string, columns int) string {
 		s = s[len(string(r)):]
 	}
 	return s
-}
-
-// wrap breaks a text into lines, between words if possible.
-func wrap(s string, columns int) []string {
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(s) {
-		for width(word) > columns {
-			if line != "" {
-				lines, line = append(lines, line), ""
-			}
-			head := fit(word, columns, false, "")
-			head = strings.TrimRight(head, " ")
-			if head == "" {
-				break
-			}
-			lines, word = append(lines, head), strings.TrimPrefix(word, head)
-		}
-		switch {
-		case line == "":
-			line = word
-		case width(line)+1+width(word) <= columns:
-			line += " " + word
-		default:
-			lines, line = append(lines, line), word
-		}
-	}
-	return append(lines, line)
 }
 
 const help = `Keys

@@ -106,7 +106,7 @@ func (m *Model) Handle(msg Message, now time.Time) []Request {
 	case Explained:
 		m.explained(msg, now)
 	case Steered:
-		m.steered(msg)
+		m.steered(msg, now)
 	case Key:
 		return m.pressed(msg, now)
 	}
@@ -161,19 +161,19 @@ func (m *Model) explained(e Explained, now time.Time) {
 	m.panel = newPanel(m.panel.title, b.String())
 }
 
-func (m *Model) steered(s Steered) {
+func (m *Model) steered(s Steered, now time.Time) {
 	if s.Err != nil {
 		m.notice = "not done: " + s.Err.Error()
 		return
 	}
 	if m.feed.status.Client != nil {
 		client := *m.feed.status.Client
-		if a, b := steeringText(client.Steering), steeringText(s.Steering); a == b {
+		if a, b := steeringText(client.Steering, now), steeringText(s.Steering, now); a == b {
 			m.notice = "done; nothing has changed"
 			return
 		}
 	}
-	m.notice = "done: " + orElse(steeringText(s.Steering), "waypoints are chosen by measurements")
+	m.notice = "done: " + orElse(steeringText(s.Steering, now), "waypoints are chosen by measurements")
 }
 
 func orElse(a, b string) string {

@@ -569,24 +569,6 @@ func TestWhyOfOneConnection(t *testing.T) {
 	}
 }
 
-func TestFold(t *testing.T) {
-	for _, test := range []struct {
-		line string
-		want []string
-	}{
-		{"  short", []string{"  short"}},
-		{"  some words that are too many here", []string{"  some words that", "    are too many", "    here"}},
-		{"unindented words that are too many", []string{"unindented words", "that are too many"}},
-		{"  a  ab  a sentence that is long", []string{"  a  ab  a sentence", "         that is", "         long"}},
-		{"  a table  with  12 ms  a sentence that is long", []string{"  a table  with  12 ms", "      a sentence", "      that is long"}},
-		{"  a table  with  12.0 ms  13.0 ms  yes", []string{"  a table  with  12.0 ms  13.0 ms  yes"}},
-	} {
-		if d := cmp.Diff(test.want, fold(test.line, 20)); d != "" {
-			t.Errorf("%q (-want +got)\n%s", test.line, d)
-		}
-	}
-}
-
 func TestEvery(t *testing.T) {
 	for cost, want := range map[time.Duration]time.Duration{
 		0: time.Second, 3 * time.Millisecond: time.Second, 5 * time.Millisecond: 2 * time.Second, time.Minute: seldom,

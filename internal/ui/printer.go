@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/clipperhouse/displaywidth"
+
 	"github.com/detour-collective/dcol/internal/printable"
 )
 
@@ -16,23 +18,31 @@ type printer struct {
 	w       io.Writer
 	err     error
 	details bool
+	columns int // lines are folded to this width; 0 is for no limit
 }
 
 func (p *printer) linef(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, printable.Text(fmt.Sprintf(format, args...)))
+	lines := []string{printable.Text(fmt.Sprintf(format, args...))}
+	if p.columns > 0 {
+		lines = Fold(lines[0], p.columns)
+	}
+	for _, line := range lines {
+		if p.err == nil {
+			_, p.err = fmt.Fprintln(p.w, line)
+		}
 	}
 }
 
-// wrappedTable writes rows in columns. On a terminal, the last column is wrapped to its width.
+// wrappedTable writes rows in columns. The last column is wrapped if the printer's width is limited.
 func (p *printer) wrappedTable(header string, rows [][]string) {
-	if columns := columnsOf(p.w); columns > 0 {
-		rows = wrapLast(strings.Split(header, "|"), rows, columns)
+	if p.columns > 0 {
+		rows = wrapLast(strings.Split(header, "|"), rows, p.columns)
 	}
 	p.table(header, rows)
 }
 
-// table writes rows in columns. A column without any text is left out, and no line ends with spaces.
+// table writes rows in columns. A column without any text is left out, and no line ends with spaces. Rows that are too
+// wide become paragraphs.
 func (p *printer) table(header string, rows [][]string) {
 	if p.err != nil || len(rows) == 0 {
 		return
@@ -52,9 +62,43 @@ func (p *printer) table(header string, rows [][]string) {
 	if p.err = t.Flush(); p.err != nil {
 		return
 	}
-	for line := range strings.Lines(aligned.String()) {
+	text := aligned.String()
+	for line := range strings.Lines(text) {
+		if p.columns > 0 && displaywidth.String(strings.TrimRight(line, " \n")) > p.columns {
+			p.paragraphs(titles, rows)
+			return
+		}
+	}
+	for line := range strings.Lines(text) {
 		if _, p.err = fmt.Fprintln(p.w, strings.TrimRight(line, " \n")); p.err != nil {
 			return
+		}
+	}
+}
+
+// paragraphs writes each row below its first cell, with the title before each cell. Cells without a value are left out.
+func (p *printer) paragraphs(titles []string, rows [][]string) {
+	for _, r := range rows {
+		p.linef("  %s", r[0])
+		indent := strings.Repeat(" ", len(r[0])-len(strings.TrimLeft(r[0], " "))+len("    "))
+		line := ""
+		for i, cell := range r[1:] {
+			if cell == "" || cell == "-" {
+				continue
+			}
+			cell = titles[i+1] + " " + cell
+			switch {
+			case line == "":
+				line = indent + cell
+			case displaywidth.String(line+", "+cell+",") <= p.columns:
+				line += ", " + cell
+			default:
+				p.linef("%s,", line)
+				line = indent + cell
+			}
+		}
+		if line != "" {
+			p.linef("%s", line)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func status(p *printer, s api.Status, now time.Time) error {
 	}
 	if s.Client != nil {
 		p.waypoints(s.Client, s.Collective != nil, now)
-		p.choices(s.Client)
+		p.choices(s.Client, now)
 		p.incoming(s.Client.Converting.Incoming)
 		p.connections(s.Client, s.Collective != nil, now)
 	}
@@ -59,8 +59,8 @@ func status(p *printer, s api.Status, now time.Time) error {
 }
 
 // choices writes what decides which waypoints and converters are used.
-func (p *printer) choices(u *api.Using) {
-	p.steering(u.Steering)
+func (p *printer) choices(u *api.Using, now time.Time) {
+	p.steering(u.Steering, now)
 	p.budgets(u.Budgets)
 	p.exploring(u.Exploring)
 	p.sampling(u.Sampling)

@@ -3,6 +3,7 @@ package ui
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -209,6 +210,22 @@ func compare(t *testing.T, file, now string) {
 
 func bps(rate float64) *float64 { return &rate }
 
+// A time in another year has the year.
+func TestSteeringSaysTheYear(t *testing.T) {
+	now := time.Date(2026, 12, 31, 23, 0, 0, 0, time.Local)
+	s := api.Steering{
+		Use:   []api.Steered{{Name: "bob", Until: now.Add(time.Minute)}},
+		Avoid: []api.Steered{{Name: "eve", Until: now.Add(2 * time.Hour)}},
+	}
+	var b strings.Builder
+	if err := Steering(&b, s, now); err != nil {
+		t.Fatal(err)
+	}
+	if want := "Taken first: bob, until 31 Dec 23:01:00\nNever taken: eve, until 1 Jan 2027 01:00:00\n"; b.String() != want {
+		t.Errorf("got %s, want %s", b.String(), want)
+	}
+}
+
 func TestWhy(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
 	at, ago := netip.MustParseAddrPort, func(d time.Duration) time.Time { return now.Add(-d) }
@@ -234,6 +251,9 @@ func TestWhy(t *testing.T) {
 		{Kind: "direct", At: ago(2 * time.Second), Why: "it lost 5.2 % of the packets, the path through bob 0.1 %"},
 	}
 	full.Closed[0].Left = full.Connections[0].Left[:1]
+	spare := full.Candidates[1] // of another kind, with the same reason: both are one row
+	spare.Kind, spare.Wait, spare.Claimed, spare.Bottlenecks = "openvpn", 41, nil, nil
+	full.Candidates = append(full.Candidates, spare)
 	for i, addr := range []string{"192.0.2.8", "192.0.2.88"} { // a waypoint with two addresses
 		full.Candidates = append(full.Candidates, api.Candidate{
 			Waypoint: "carol", Addr: netip.MustParseAddr(addr), Kind: "in-band", Measured: api.Measured{At: now, MinRTT: 31, Goodput: 11.3e6}, Wait: 33,
@@ -241,6 +261,9 @@ func TestWhy(t *testing.T) {
 			Change: []string{"at more than that it comes first", "it is taken when bob fails, or first by dcol use carol"}[i], Expected: bps(3.8e6),
 		})
 	}
+	mapped := full.Candidates[len(full.Candidates)-1] // measured like the one before, for measurements are the waypoint's
+	mapped.Kind, mapped.Expected = "mapped", bps(3.8e6)
+	full.Candidates = append(full.Candidates, mapped)
 	full.Unavailable = []api.Unavailable{{Waypoint: "erin", State: api.WaypointClosed, Why: "the waypoint is closed at this hour"}}
 	full.Fixes = []string{"a tunnel hides TCP options from middleboxes"}
 	none := api.Why{Server: server, Note: "203.0.113.5 is in client.exclude (203.0.113.0/24)"}
@@ -250,5 +273,18 @@ func TestWhy(t *testing.T) {
 			t.Fatal(err)
 		}
 		compare(t, "testdata/why-"+name+".txt", b.String())
+	}
+	for _, columns := range []int{80, 120} { // on terminals
+		var b strings.Builder
+		p := &printer{w: &b, columns: columns}
+		if err := p.why(&full, now); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, fmt.Sprintf("testdata/why-full-%d.txt", columns), b.String())
+		for line := range strings.Lines(b.String()) {
+			if len(line)-len("\n") > columns {
+				t.Errorf("with %d columns, a line has %d: %s", columns, len(line)-1, line)
+			}
+		}
 	}
 }

@@ -15,9 +15,12 @@ import (
 // mostClosed bounds the ended connections in the output.
 const mostClosed = 5
 
-// Why writes which paths connections to a server take, and why, as text.
+// Why writes which paths connections to a server take, and why, as text. On a terminal, it folds long lines.
 func Why(w io.Writer, x api.Why, now time.Time) error {
-	p := &printer{w: w}
+	return (&printer{w: w, columns: columnsOf(w)}).why(&x, now)
+}
+
+func (p *printer) why(x *api.Why, now time.Time) error {
 	switch {
 	case len(x.Connections) > 0:
 		p.connectionTables(x.Connections, true, now)
@@ -42,7 +45,7 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	}
 	p.linef("")
 	p.linef("A new connection to %v", x.Server)
-	p.paths(&x)
+	p.paths(x, now)
 	for _, line := range slices.Concat(Bottlenecks(x.Candidates), Claims(x.Candidates)) {
 		p.linef("  %s", line)
 	}
@@ -63,7 +66,7 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 }
 
 // paths writes the paths that a new connection might take.
-func (p *printer) paths(x *api.Why) {
+func (p *printer) paths(x *api.Why, now time.Time) {
 	isKnown := x.Direct.Expected != nil || slices.ContainsFunc(x.Candidates, func(c api.Candidate) bool { return c.Expected != nil })
 	expected := func(r *float64) string {
 		switch {
@@ -77,9 +80,10 @@ func (p *printer) paths(x *api.Why) {
 	}
 	d := &x.Direct
 	rows := [][]string{{"direct", "yes", trip(d.Wait), trip(d.MinRTT), lost(d.Measured), got(d.Measured), expected(d.Expected), ""}}
-	for _, c := range x.Candidates {
+	for _, alike := range alikes(x.Candidates, now) {
+		c := alike[0]
 		rows = append(rows, []string{
-			candidateName(c, x.Candidates), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), expected(c.Expected), explained(c),
+			candidateNames(alike, x.Candidates), taken(c.Taken), wait(c), trip(c.Measured.MinRTT), lost(c.Measured), got(c.Measured), expected(c.Expected), explained(c, now),
 		})
 	}
 	p.wrappedTable("PATH|TAKEN|A MESSAGE TAKES|LEAST RTT|LOSS|BULK RATE|ONE MORE GETS|WHY", rows)
@@ -89,8 +93,8 @@ func (p *printer) paths(x *api.Why) {
 }
 
 // explained returns why a detour would be taken or not, and what would change that.
-func explained(c api.Candidate) string {
-	why := c.Why + until(c.Until)
+func explained(c api.Candidate, now time.Time) string {
+	why := c.Why + until(c.Until, now)
 	if c.Change != "" {
 		why += "; " + c.Change
 	}
@@ -196,7 +200,7 @@ func members(n int) string {
 
 // Probed writes the results of the agent's probes of paths, with their age.
 func Probed(w io.Writer, list []api.ProbedPath, now time.Time) error {
-	p := &printer{w: w}
+	p := &printer{w: w, columns: columnsOf(w)}
 	p.probed(list, now)
 	return p.err
 }
@@ -219,15 +223,47 @@ func (p *printer) probed(list []api.ProbedPath, now time.Time) {
 	}
 }
 
-// candidateName names a detour, with the waypoint's address if another one of its kind leads to another address.
-func candidateName(c api.Candidate, all []api.Candidate) string {
+// alikes puts detours that differ by their kind alone into one list: those through the same waypoint that would not be
+// taken, have the same reason, and were measured alike or not at all. Guesses may differ.
+func alikes(list []api.Candidate, now time.Time) (all [][]api.Candidate) {
+	for _, c := range list {
+		same := func(l []api.Candidate) bool {
+			o := &l[0]
+			return !c.Taken && !o.Taken && c.Waypoint != "" && c.Waypoint == o.Waypoint && explained(c, now) == explained(*o, now) &&
+				c.Measured == o.Measured && expectation(c) == expectation(*o) && (c.Guessed && o.Guessed || c.Wait == o.Wait)
+		}
+		if i := slices.IndexFunc(all, same); i >= 0 {
+			all[i] = append(all[i], c)
+		} else {
+			all = append(all, []api.Candidate{c})
+		}
+	}
+	return all
+}
+
+// expectation returns what one more bulk connection may expect, and a negative rate if that is unknown.
+func expectation(c api.Candidate) float64 {
+	if c.Expected == nil {
+		return -1
+	}
+	return *c.Expected
+}
+
+// candidateNames names detours through one waypoint. A kind has the waypoint's address if another detour of that kind
+// leads to another address.
+func candidateNames(alike, all []api.Candidate) string {
+	c := alike[0]
 	if c.Waypoint == "" {
 		return c.Kind
 	}
-	if slices.ContainsFunc(all, func(o api.Candidate) bool { return o.Waypoint == c.Waypoint && o.Kind == c.Kind && o.Addr != c.Addr }) {
-		return fmt.Sprintf("via %s (%s, %v)", c.Waypoint, c.Kind, c.Addr)
+	kinds, sep := make([]string, len(alike)), ", "
+	for i, a := range alike {
+		kinds[i] = a.Kind
+		if slices.ContainsFunc(all, func(o api.Candidate) bool { return o.Waypoint == a.Waypoint && o.Kind == a.Kind && o.Addr != a.Addr }) {
+			kinds[i], sep = fmt.Sprintf("%s, %v", a.Kind, a.Addr), "; "
+		}
 	}
-	return fmt.Sprintf("via %s (%s)", c.Waypoint, c.Kind)
+	return fmt.Sprintf("via %s (%s)", c.Waypoint, strings.Join(kinds, sep))
 }
 
 func taken(is bool) string {
@@ -279,31 +315,35 @@ func got(m api.Measured) string {
 	return rate(m.Goodput)
 }
 
-// until returns the end of a sentence, with the time until which something lasts.
-func until(t time.Time) string {
+// until returns the end of a sentence, with the time until which something lasts. It has the year if that is another one.
+func until(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return ", until " + t.Local().Format("2 Jan 15:04:05")
+	layout := "2 Jan 15:04:05"
+	if t.Local().Year() != now.Local().Year() {
+		layout = "2 Jan 2006 15:04:05"
+	}
+	return ", until " + t.Local().Format(layout)
 }
 
 // Steering writes as text which waypoints are used first or never.
-func Steering(w io.Writer, s api.Steering) error {
+func Steering(w io.Writer, s api.Steering, now time.Time) error {
 	p := &printer{w: w}
 	if !steered(s) {
 		p.linef("No waypoint is preferred or avoided: dcol chooses by its measurements.")
 	}
-	p.steering(s)
+	p.steering(s, now)
 	return p.err
 }
 
 func steered(s api.Steering) bool { return len(s.Use)+len(s.Avoid) > 0 }
 
-func (p *printer) steering(s api.Steering) {
+func (p *printer) steering(s api.Steering, now time.Time) {
 	names := func(list []api.Steered) string {
 		words := make([]string, len(list))
 		for i, w := range list {
-			words[i] = w.Name + until(w.Until)
+			words[i] = w.Name + until(w.Until, now)
 			if w.Unknown {
 				words[i] += " (this host knows no such waypoint)"
 			}

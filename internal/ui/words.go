@@ -31,7 +31,9 @@ func Ready(w api.Waypoint) string { return ready(w) }
 func WhyClosed(g api.Given) string { return whyClosed(g) }
 
 // Choices returns lines about what decides which waypoints and converters are used: the user's choices and budgets.
-func Choices(u *api.Using) []string { return linesOf(func(p *printer) { p.choices(u) }) }
+func Choices(u *api.Using, now time.Time) []string {
+	return linesOf(func(p *printer) { p.choices(u, now) })
+}
 
 // Terms returns lines about what a waypoint offers: whether it is open, and its limits, also those of single members.
 func Terms(g api.Given) []string {

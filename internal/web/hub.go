@@ -125,7 +125,7 @@ func (h *hub) look(ctx context.Context) {
 			if len(s.Client.Waypoints) == 0 {
 				m.NoWaypoints = ui.NoWaypoints(s.Collective != nil)
 			}
-			m.Choices = ui.Choices(s.Client)
+			m.Choices = ui.Choices(s.Client, now)
 			shown := *s.Client
 			shown.Connections = busiest(shown.Connections)
 			s.Client = &shown

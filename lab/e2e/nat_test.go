@@ -144,13 +144,38 @@ func TestRouterOpensNoPort(t *testing.T) {
 	w.start(alice)
 	w.start(bob)
 	w.outsideIs("behind a NAT that was found out", func(o api.Outside) bool {
-		return o.Router == "" && o.Leaves == "punchable" && o.NAT == "port-restricted cone NAT" && strings.Contains(o.Problem, "opens no port")
+		return o.Router == "" && o.Leaves == "punchable" && o.NAT == "port-restricted cone NAT" && strings.HasSuffix(o.Problem, "opens no ports: it speaks neither PCP nor NAT-PMP nor UPnP")
 	})
 	out := w.try(bob, program, "doctor").stdout
 	for _, want := range []string{"port-restricted cone NAT", "45672/udp to " + w.addr4(bob).String()} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the doctor does not say %q\n%s", want, out)
 		}
+	}
+}
+
+// A waypoint without NAT that anybody reaches needs no router, so nothing is said of one that opens no ports.
+func TestReachableWithoutRouter(t *testing.T) {
+	w := newWorld(t)
+	w.found("collective", alice, bob, mallory)
+	for _, host := range []string{alice, bob, mallory} {
+		w.identify("collective", host)
+	}
+	w.configure(mallory, strings.ReplaceAll(waypointConfig(labAllowed), bob, mallory))
+	observers := ""
+	for _, host := range []string{alice, mallory} {
+		observers += fmt.Sprintf("\n[[client.waypoint]]\nname = %q\naddresses = [%q]\n", host, w.addr4(host))
+	}
+	w.configure(bob, waypointConfig(labAllowed)+observers)
+	w.configure(alice, strings.Replace(clientOfAll("", w.addr4(bob).String()), `["client"]`, `["client", "waypoint"]`, 1))
+	w.start(mallory)
+	w.start(alice)
+	w.start(bob)
+	w.outsideIs("reachable without a NAT", func(o api.Outside) bool {
+		return o.Leaves == "reachable" && o.NAT == "no NAT" && o.Gateway.IsValid() && o.Router == "" && o.Problem == ""
+	})
+	if said := w.dcol(bob, "status"); !strings.Contains(said, "; reachable\n") {
+		t.Errorf("the status says\n%s", said)
 	}
 }
 

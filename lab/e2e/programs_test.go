@@ -113,7 +113,7 @@ func TestStatusText(t *testing.T) {
 		}
 	}
 	x.endsWell()
-	w.fails(mallory, []string{"status"}, "no agent is running", "start it as root: dcol up")
+	w.fails(mallory, []string{"status"}, "no agent is running", "if this host is no member yet, run dcol join")
 }
 
 // dcol doctor on hosts as they are, and with one thing amiss at a time.

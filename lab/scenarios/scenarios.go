@@ -78,8 +78,8 @@ func read(nameOrPath string) (file string, data []byte, err error) {
 	data, err = files.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrInvalid):
-		return file, nil, fmt.Errorf("there is no file %q and no scenario of that name; those that come with dcol: %s",
-			nameOrPath, strings.Join(Names(), ", "))
+		return file, nil, fmt.Errorf("there is no file %q and no scenario of that name%s\nthose that come with dcol: %s",
+			nameOrPath, scenario.Suggestion(nameOrPath, Names()), strings.Join(Names(), ", "))
 	case err != nil:
 		return file, nil, fmt.Errorf("read the scenario: %w", err)
 	}

@@ -348,14 +348,14 @@ func (o *Outside) Status() *api.Outside {
 		out.Problem = "members disagree about its public address, or only one has reported it: they get detours only to IPv4 servers in [waypoint] allow"
 		out.Fix = "set the address in [collective] addresses"
 	}
-	sightings := o.evidence.Sightings
+	found, sightings := o.found, o.evidence.Sightings
 	o.mu.Unlock()
 	if o.keeper == nil {
 		return out
 	}
 	s := o.keeper.State()
 	out.Own, out.Gateway, out.Router = s.Network.Own, s.Network.Gateway, s.Router
-	if s.Problem != "" {
+	if s.Problem != "" && needsRouter(found) {
 		out.Problem, out.Fix = s.Problem, s.Fix
 	}
 	for _, m := range s.Mappings {
@@ -371,4 +371,10 @@ func (o *Outside) Status() *api.Outside {
 		}
 	}
 	return out
+}
+
+// needsRouter reports whether others may need a port that the router opens. They need none if nothing translates this
+// host's addresses and everybody gets in.
+func needsRouter(f nat.Found) bool {
+	return f.Mapping != nat.Untranslated || f.Leaves() != nat.Reachable
 }

@@ -147,6 +147,10 @@ func (k *Keeper) step(ctx context.Context) time.Duration {
 	if k.router == nil {
 		if k.router, err = k.find(ctx, network, k.config.Nonce); err != nil {
 			k.router, s.Router, s.Mappings = nil, "", nil
+			if errors.Is(err, ErrNoProtocol) {
+				k.config.Log.Debug("the router opens no ports", "router", network.Gateway, "err", err)
+				err = errors.New("it speaks neither PCP nor NAT-PMP nor UPnP") // the errors of each do not help the user
+			}
 			s.Problem, s.Fix = fmt.Sprintf("the router %v opens no ports: %v", network.Gateway, err), k.byHand(network)
 			k.set(s)
 			return findEvery
