@@ -7,7 +7,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
-// This file keeps the first messages of a connection off a detour that is much longer than the direct path. Linux uses a
+// This file keeps the first messages of a connection off a detour that is much longer than another path. Linux uses a
 // subflow that is no backup as soon as it is fully established, but the kind of traffic is known only later. So a long detour
 // becomes a backup when it is fully established, if little has moved by then. It carries again when much moves, or when the
 // traffic turns out to be bulk (divide).
@@ -19,48 +19,56 @@ const fullyLater = 2 * time.Millisecond
 // segment of the handshake. Until then, it carries no data, and Linux refuses to change its priority.
 func (s *subflow) fullyUp() time.Time { return s.since.Add(s.took + fullyLater) }
 
-// mayBeFar reports whether a detour is to be compared with the direct path: it came up a moment ago and carries, and the kind
-// of traffic is not known. A connection without a slot is left alone, because it is not noticed when much moves.
+// mayBeFar reports whether a detour is to be compared with the paths that carry: it came up a moment ago and carries, and the
+// kind of traffic is not known. A connection without a slot is left alone, because it is not noticed when much moves.
 func (m *Manager) mayBeFar(t turn, s *subflow) bool {
 	_, detours := t.rule.Policy.(policy.Detours)
 	return m.cfg.ByWorth && detours && !t.adopted && !t.slotless && t.open() && t.kind == measure.Short && !t.kindSaid &&
 		s.detour != nil && s.up && !s.backup && s.aside == nil && s.took > 0 && s.took < synAgain && t.now.Sub(s.since) <= s.takesPriorityAfter()
 }
 
-// measureYoung requests samples of the direct path and of detours that may be far, once these are fully established. It asks
-// only once for each, because the kernel may have closed the subflow, and then the answer leads to another step.
+// measureYoung requests samples of the subflows that carry and of detours that may be far, once these are fully established. It
+// asks only once for each, because the kernel may have closed the subflow, and then the answer leads to another step.
 func (m *Manager) measureYoung(t turn) {
 	for _, s := range t.subflows {
 		if s.asked || !m.mayBeFar(t, s) || t.now.Before(s.fullyUp()) {
 			continue
 		}
 		s.asked = true
-		if direct := t.directThatCarries(); direct != nil {
-			t.out.do(Measure{t.token, direct.local, direct.remote})
-			t.out.do(Measure{t.token, s.local, s.remote})
+		for _, x := range append(t.carryBeside(s), s) {
+			t.out.do(Measure{t.token, x.local, x.remote})
 		}
 	}
 }
 
-// directThatCarries returns the direct path if it carries and works, or nil.
-func (t turn) directThatCarries() *subflow {
-	return t.find(func(s *subflow) bool { return s.direct && t.ours(s) && !s.backup && t.works(s) })
+// carryBeside returns the fully established subflows beside s that carry and work.
+func (t turn) carryBeside(s *subflow) []*subflow {
+	return t.where(func(x *subflow) bool {
+		return x != s && t.ours(x) && !x.backup && t.works(x) && !t.now.Before(x.fullyUp())
+	})
 }
 
-// leaveFarBehind sets aside a detour that was just sampled, if it is much longer than the direct path. It reports whether it
-// did.
+// leaveFarBehind sets aside a detour that was just sampled, if it is much longer than another path that carries. It reports
+// whether it did.
 func (m *Manager) leaveFarBehind(t turn, s *subflow) bool {
 	if !m.mayBeFar(t, s) || t.now.Before(s.fullyUp()) {
 		return false
 	}
-	direct := t.directThatCarries()
-	if direct == nil || direct.minRTT == 0 || s.minRTT == 0 || !measure.IsLittle(t.carried, t.now.Sub(t.since), direct.minRTT) {
+	var best *subflow
+	var trip time.Duration // of the longest path that carried until now
+	for _, x := range t.carryBeside(s) {
+		if x.minRTT > 0 && (best == nil || m.wait(t, x) < m.wait(t, best)) {
+			best = x
+		}
+		trip = max(trip, x.minRTT)
+	}
+	if best == nil || s.minRTT == 0 || !measure.IsLittle(t.carried, t.now.Sub(t.since), trip) {
 		return false
 	}
-	wait, carries := m.wait(t, direct), m.wait(t, s)
-	if !isQuicker(wait, carries) {
+	why := m.compareWaits(t, s, best)
+	if !isQuicker(why.OtherWait, why.Wait) {
 		return false
 	}
-	t.putAside(s, standsBy, Verdict{Waypoint: direct.waypoint(), Wait: carries, OtherWait: wait})
+	t.putAside(s, standsBy, why)
 	return true
 }

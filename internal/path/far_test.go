@@ -42,6 +42,22 @@ func TestFirstMessagesAvoidFarDetours(t *testing.T) {
 	}
 }
 
+// With a detour that is much shorter than the direct path, the first messages do not go over a second one that is much longer
+// than the first, although it is shorter than the direct path.
+func TestFirstMessagesAvoidTheLongerDetour(t *testing.T) {
+	const ms = time.Millisecond
+	s := beginStream(t, false, map[string]*streamLine{"": {trip: 90 * ms}, "bob": {trip: 18 * ms}, "carol": {trip: 44 * ms}}, nil, "bob", "carol")
+	s.run(400 * ms)
+	if carol := s.over("carol"); carol == nil || s.now.Before(carol.full) {
+		t.Fatal("the longer detour is not up")
+	} else if carol.out > 0 {
+		t.Errorf("%d messages went over the longer detour: %v", carol.out, s.log)
+	}
+	if bob := s.over("bob"); bob.out == 0 {
+		t.Errorf("no message went over the shorter detour: %v", s.log)
+	}
+}
+
 // A far detour carries once it shows that the traffic is bulk, which it did not at first.
 func TestFarDetourCarriesBulkThatBeganSlowly(t *testing.T) {
 	s := beginStream(t, false, lines(30*time.Millisecond, 130*time.Millisecond), nil, "bob")

@@ -21,6 +21,8 @@ const (
 	muchBetter = 2
 	// betterLeast is the least time for which it must be better.
 	betterLeast = 300 * time.Millisecond
+	// escapesBy is the time by which messages must wait less on a path that is about as long, where they escape losses.
+	escapesBy = 2 * time.Millisecond
 	// aboutAsLong is the factor by which the round trip of a path may be longer that carries messages instead of a lossy one.
 	aboutAsLong = 1.1
 	// mostDoublings bounds how often betterFor doubles. It doubles with each change while the path that carries is as
@@ -157,11 +159,12 @@ func (m *Manager) isBetter(t turn, s, carries *subflow) bool {
 }
 
 // escapeLosses reports whether messages escape losses on s, and its round trip is about the same or shorter. Then little speaks
-// against a change, so a shorter wait is enough. The losses are those that are certain.
+// against a change, so a slightly shorter wait is enough. The losses are those that are certain.
 func (m *Manager) escapeLosses(t turn, s, carries *subflow) bool {
 	trip, other := t.answersIn(s), t.answersIn(carries)
 	r := m.record(t, carries.waypoint())
-	return float64(trip) <= aboutAsLong*float64(other) && m.wait(t, s)+betterBy <= waits(other, lossCounts*r.surelyLost())
+	lost := r.surelyLost()
+	return m.loss(t, s) < lost && float64(trip) <= aboutAsLong*float64(other) && m.wait(t, s)+escapesBy <= waits(other, lossCounts*lost)
 }
 
 // changesAfter returns the time for which another subflow must be better than the carrier.
