@@ -40,7 +40,7 @@ func TestCommandsOfTheReadme(t *testing.T) {
 		{line: "dcol invite", host: bob, words: "dcol1-"},
 		{line: "dcol join dcol1-...", host: alice, replace: invitation, words: "This host is a member of friends now: alice."},
 		{line: "dcol members", host: alice, words: "friends: 2 members"},
-		{line: "dcol run -- python3 -m http.server 80 --directory /tmp", host: server, replace: []string{"/tmp", webRoot}, goesOn: true},
+		{line: "dcol run -- python3 -m http.server 80 --directory /tmp/files", host: server, replace: []string{"/tmp/files", webRoot}, goesOn: true},
 		{line: "dcol run -- curl -o /dev/null http://203.0.113.5/big", host: alice, replace: append([]string{"/big", "/file", "curl", "curl --limit-rate 200k"}, to...), goesOn: true},
 		{line: "dcol status", host: alice, words: "via bob (in-band)"},
 		{line: "dcol why example.org", host: alice, replace: to, words: "A new connection to"},
