@@ -115,7 +115,7 @@ type Candidate struct {
 	// 0 if the detour adds nothing to the direct path, and absent if unknown.
 	Expected *float64 `json:"expected_bps,omitempty"`
 	Why      string   `json:"why"`
-	// Change says in words what would have to happen for another choice. It is absent if only time can change the choice.
+	// Change names, in words, an event that would change the choice. It is absent if the choice only changes with time.
 	Change string `json:"change,omitempty"`
 	// Reason is the reason in a form for programs.
 	Reason Reason `json:"reason"`

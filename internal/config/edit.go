@@ -96,10 +96,7 @@ func Set(path, key, value string, check func(*Config) error) (Change, error) {
 // listOf returns the words of a text as a list in TOML. Commas, brackets and quotes separate words, like spaces.
 func listOf(text string) string {
 	words := strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`,[]'"`, r) })
-	for i, w := range words {
-		words[i] = strconv.Quote(w)
-	}
-	return "[" + strings.Join(words, ", ") + "]"
+	return tomlfile.List(words)
 }
 
 // changing explains an error of reading or writing the file at path. Operators may use the agent, but not change its file.

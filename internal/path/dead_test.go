@@ -611,14 +611,20 @@ func TestDirectPathStaysAfterOneRefusal(t *testing.T) {
 	}
 }
 
-// While the direct path does not work, another detour becomes usable. It does not take the place of the direct path.
-func TestDetourLeavesPlaceToDirectPath(t *testing.T) {
+// streamWithLateCarol begins a stream over the direct path and bob. carol does not work and is not on offer.
+func streamWithLateCarol(t *testing.T) (*stream, map[string]*streamLine) {
 	const ms = time.Millisecond
 	paths := lines(30*ms, 130*ms)
 	paths["carol"] = &streamLine{trip: 140 * ms, dead: true}
 	s := beginStream(t, false, paths, []uint16{80}, "bob", "carol")
-	s.places = 2
 	s.tell(path.DetourWithdrawn{ID: "carol"})
+	return s, paths
+}
+
+// While the direct path does not work, another detour becomes usable. It does not take the place of the direct path.
+func TestDetourLeavesPlaceToDirectPath(t *testing.T) {
+	s, paths := streamWithLateCarol(t)
+	s.places = 2
 	s.run(25 * time.Second)
 	s.kill("")
 	s.run(time.Second)
@@ -638,11 +644,7 @@ func TestDetourLeavesPlaceToDirectPath(t *testing.T) {
 // The direct path ended, and the server refuses to let it join again. Another detour takes its place, so that the connection does
 // not depend on a single path.
 func TestDetourTakesPlaceOfRefusedDirectPath(t *testing.T) {
-	const ms = time.Millisecond
-	paths := lines(30*ms, 130*ms)
-	paths["carol"] = &streamLine{trip: 140 * ms, dead: true}
-	s := beginStream(t, false, paths, []uint16{80}, "bob", "carol")
-	s.tell(path.DetourWithdrawn{ID: "carol"})
+	s, paths := streamWithLateCarol(t)
 	s.run(25 * time.Second)
 	s.refuses = true
 	s.kill("")

@@ -22,7 +22,7 @@ type subflow struct {
 	empties bool   // stands by until its queue has drained, because a limit is to begin
 	foreign bool   // created by the peer or by an earlier agent, so its id may equal one of ours
 	counted bool   // its beginning counts in the budget of exploring
-	asked   bool   // samples were requested to compare it with the direct path (far.go)
+	asked   bool   // samples were requested to compare it with other paths (far.go)
 	backoff uint8  // doublings of its retransmission timer at the last sample
 	network uint32 // hostAddrs.network when it started
 	sampled uint32 // number of the last complete sample that included it; 0: none

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
-	"strings"
 	"text/template"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/collective"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/durable"
+	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
 // configuration holds the settings to write. All others have their defaults.
@@ -25,7 +25,7 @@ type configuration struct {
 	Date                 string
 }
 
-var form = template.Must(template.New("").Funcs(template.FuncMap{"quote": quote, "list": quoteList}).Parse(
+var form = template.Must(template.New("").Funcs(template.FuncMap{"quote": quote, "list": tomlfile.List}).Parse(
 	`# This host is a member of the collective {{.Collective}}, by dcol {{.By}} on {{.Date}}.
 # "dcol agent --sample" prints every key there is, with its default. The agent reads
 # this file when it starts.
@@ -53,14 +53,6 @@ addresses = {{list .Addresses}}   # where members reach this host
 `))
 
 func quote(s string) string { return strconv.Quote(s) }
-
-func quoteList(all []string) string {
-	quoted := make([]string, len(all))
-	for i, s := range all {
-		quoted[i] = quote(s)
-	}
-	return "[" + strings.Join(quoted, ", ") + "]"
-}
 
 // writeConfiguration is the last step: only the configuration makes the host a member.
 func (h Host) writeConfiguration(c configuration) error {

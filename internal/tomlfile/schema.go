@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2/unstable"
@@ -133,6 +134,15 @@ func describe(k unstable.Kind) string {
 	default:
 		return "a date"
 	}
+}
+
+// List returns words as a list of strings in TOML, on one line.
+func List(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = strconv.Quote(w)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 // Nearest returns the end of a sentence that names the known word closest to word, or all known

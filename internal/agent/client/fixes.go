@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/policy"
+	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
 // fixes maps words of the reasons in internal/path to what a user can do about them.
@@ -86,11 +86,11 @@ func (s *steering) fixesOfChoice(excluded []string) (list []string) {
 	lacking := slices.DeleteFunc(slices.Clone(excluded), func(name string) bool { return !is.UseOnly || slices.Contains(is.Use, name) })
 	if len(lacking) > 0 {
 		list = append(list, fmt.Sprintf("client.use_only is true and client.use lacks %s: dcol config set client.use_only false, or dcol config set client.use '%s', then dcol reload",
-			strings.Join(lacking, ", "), tomlList(slices.Concat(is.Use, lacking))))
+			strings.Join(lacking, ", "), tomlfile.List(slices.Concat(is.Use, lacking))))
 	}
 	if len(avoided) > 0 {
 		rest := slices.DeleteFunc(slices.Clone(is.Avoid), func(name string) bool { return slices.Contains(avoided, name) })
-		list = append(list, fmt.Sprintf("client.avoid has %s: dcol config set client.avoid '%s', then dcol reload", strings.Join(avoided, ", "), tomlList(rest)))
+		list = append(list, fmt.Sprintf("client.avoid has %s: dcol config set client.avoid '%s', then dcol reload", strings.Join(avoided, ", "), tomlfile.List(rest)))
 	}
 	if slices.ContainsFunc(excluded, func(name string) bool { return !slices.Contains(avoided, name) && !slices.Contains(lacking, name) }) {
 		list = append(list, "dcol use --reset takes waypoints as the configuration says")
@@ -106,19 +106,10 @@ func fixOfExclusion(server netip.Addr, exclude []netip.Prefix) string {
 			rest = append(rest, p.String())
 		}
 	}
-	return fmt.Sprintf("dcol config set client.exclude '%s', then dcol reload, allows detours of new connections; a waypoint takes them only if its operator allows the destination as well (waypoint.allow)", tomlList(rest))
+	return fmt.Sprintf("dcol config set client.exclude '%s', then dcol reload, allows detours of new connections; a waypoint takes them only if its operator allows the destination as well (waypoint.allow)", tomlfile.List(rest))
 }
 
 // among returns the names that are also in list.
 func among(names, list []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(list, name) })
-}
-
-// tomlList returns words as a list of strings in TOML.
-func tomlList(words []string) string {
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		quoted[i] = strconv.Quote(w)
-	}
-	return "[" + strings.Join(quoted, ", ") + "]"
 }

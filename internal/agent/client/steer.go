@@ -144,8 +144,8 @@ func (c *Client) describeSteering(waypoints []api.Waypoint) api.Steering {
 	return out
 }
 
-// warning says that no waypoint that may be taken has a session, and what to do. It is empty if one has, or if all may be
-// taken.
+// warning returns a warning if only some waypoints may be taken and none of these has a session. It says what to do. Otherwise it
+// is empty.
 func (s *steering) warning(waypoints []api.Waypoint) string {
 	if !s.only || len(s.use) == 0 {
 		return ""
