@@ -87,8 +87,8 @@ type Measured struct {
 	Failures int `json:"failures"`
 }
 
-// Outlook has the measurements of the direct path, and what they let a new connection expect. Wait and Expected are as
-// in Candidate.
+// Outlook has the measurements of the direct path, and what they let a new connection expect. Loss is what decisions count:
+// less than was measured if few packets prove it, or if it is minutes old. Wait and Expected are as in Candidate.
 type Outlook struct {
 	Measured
 	Wait     float64  `json:"wait_ms,omitempty"`

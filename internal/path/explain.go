@@ -192,7 +192,8 @@ func lastOf(open []policy.Choice, usable []policy.Usable) *policy.Usable {
 }
 
 func (k *detours) candidate(u *policy.Usable, server netip.AddrPort, taken bool, why policy.CandidateReason, now time.Time) Candidate {
-	known := k.known(u.Waypoint, server)
+	r, _ := k.history.of(u.Waypoint, server)
+	known := r.known()
 	known.Failures = u.Failures
 	expected, isKnown := k.expectedGoodput(u.Waypoint, server, now)
 	return Candidate{
@@ -201,19 +202,22 @@ func (k *detours) candidate(u *policy.Usable, server netip.AddrPort, taken bool,
 	}
 }
 
-// directOutlook returns what a new connection may expect of the direct path.
+// directOutlook returns what a new connection may expect of the direct path. Its loss is the one that decisions count: part of
+// what was measured, and less the longer ago that was.
 func (k *detours) directOutlook(server netip.AddrPort, now time.Time) Outlook {
-	x := Outlook{Known: k.known("", server)}
-	if r, _ := k.history.of("", server); r.hasTrip(now) {
-		x.Wait, x.Measured = waits(r.trip, r.lost()), true
+	r, _ := k.history.of("", server)
+	r = r.aged(now)
+	x := Outlook{Known: r.known()}
+	x.Known.Loss = r.surelyLost()
+	if r.hasTrip(now) {
+		x.Wait, x.Measured = waits(r.trip, x.Known.Loss), true
 	}
 	x.Expected, x.ExpectedKnown = k.expectedGoodput("", server, now)
 	return x
 }
 
-// known returns the measurements through a waypoint, or those of the direct path if the name is empty.
-func (k *detours) known(waypoint string, server netip.AddrPort) Known {
-	r, _ := k.history.of(waypoint, server)
+// known returns the measurements for display.
+func (r *record) known() Known {
 	return Known{At: r.at, MinRTT: r.trip, Loss: r.loss, Packets: r.packets, Goodput: r.goodput}
 }
 
