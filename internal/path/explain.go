@@ -24,8 +24,8 @@ type Explanation struct {
 	// Candidates lists the detours that lead to Server. Those that a new connection would take come first, in the
 	// order in which it would take them.
 	Candidates []Candidate
-	// Note says why a new connection would take no detour. It may be empty.
-	Note string
+	// Note says why a new connection would take no detour.
+	Note Note
 }
 
 // ClosedConn describes the last state of an ended connection.
@@ -124,7 +124,7 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 		x.Note = m.exclusionNote(c.excluded, x.Server.Addr())
 		return
 	case !ok:
-		x.Note = "this host has no address of the server's family"
+		x.Note = Note{Code: NoteNoAddress, Text: "this host has no address of the server's family"}
 		return
 	}
 	view := m.views.of(t, &m.detours)
@@ -165,11 +165,11 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 	switch all := m.detours.budgetOf(t, &Detour{}); {
 	case len(x.Candidates) > 0:
 	case all.Level() == budget.Spent:
-		x.Note = SpentWords(all)
+		x.Note = Note{Code: NoteBudget, Text: SpentWords(all), Budget: all.Scope}
 	default:
-		x.Note = "no detour leads there now"
+		x.Note = Note{Code: NoteNoDetour, Text: "no detour leads there now"}
 		if plan.Ask {
-			x.Note += "; waypoints are asked for one when a connection begins"
+			x.Note.Text += "; waypoints are asked for one when a connection begins"
 		}
 	}
 }
