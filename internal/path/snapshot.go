@@ -33,7 +33,7 @@ type ConnState struct {
 	Since         time.Time
 	Traffic       string // the kind of traffic: short, messages or bulk
 	// Rule is the name of the rule that chose its policy. It is empty if none did.
-	Rule string
+	Rule     string
 	Note     Note
 	Subflows []SubflowState
 	// Tried lists the waypoints that the connection tried out, with the results, the earliest first.
