@@ -153,6 +153,7 @@ func TestStatus(t *testing.T) {
 			compare(t, "testdata/status-"+name+".txt", b.String())
 		})
 	}
+	onTerminals(t, "status-both", []int{60, 80}, func(p *printer) error { return status(p, both, now) })
 }
 
 // The reasons below the table distinguish the addresses of one waypoint. A kind that can never be used at an address is
@@ -274,13 +275,18 @@ func TestWhy(t *testing.T) {
 		}
 		compare(t, "testdata/why-"+name+".txt", b.String())
 	}
-	for _, columns := range []int{80, 120} { // on terminals
+	onTerminals(t, "why-full", []int{80, 120}, func(p *printer) error { return p.why(&full, now) })
+}
+
+// onTerminals compares what write prints on terminals of these widths with golden files. No line may be wider.
+func onTerminals(t *testing.T, name string, widths []int, write func(*printer) error) {
+	t.Helper()
+	for _, columns := range widths {
 		var b strings.Builder
-		p := &printer{w: &b, columns: columns}
-		if err := p.why(&full, now); err != nil {
+		if err := write(&printer{w: &b, columns: columns}); err != nil {
 			t.Fatal(err)
 		}
-		compare(t, fmt.Sprintf("testdata/why-full-%d.txt", columns), b.String())
+		compare(t, fmt.Sprintf("testdata/%s-%d.txt", name, columns), b.String())
 		for line := range strings.Lines(b.String()) {
 			if len(line)-len("\n") > columns {
 				t.Errorf("with %d columns, a line has %d: %s", columns, len(line)-1, line)
