@@ -140,11 +140,12 @@ func TestStatus(t *testing.T) {
 	idle := api.Status{Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(5 * time.Second), Client: &api.Using{}}
 	plain := idle
 	plain.Client = &api.Using{Plain: []netip.AddrPort{at("203.0.113.5:443"), at("203.0.113.5:443"), at("[2001:db8:5::5]:22")}}
-	offered, elsewhere := plain, plain
+	offered, elsewhere, avoiding := plain, plain, idle
 	withConverter := *plain.Client
 	withConverter.Converting.Offered = []string{"bob", "dave"}
 	offered.Client, elsewhere.Collective = &withConverter, member.Collective
-	for name, s := range map[string]api.Status{"both": both, "idle": idle, "plain": plain, "plain-offered": offered, "plain-member": elsewhere, "member": member, "lonely": lonely, "expelled": expelled} {
+	avoiding.Client = &api.Using{Steering: api.Steering{Avoid: []api.Steered{{Name: "bob"}, {Name: "carlo", Unknown: true}}}}
+	for name, s := range map[string]api.Status{"both": both, "idle": idle, "plain": plain, "plain-offered": offered, "plain-member": elsewhere, "member": member, "lonely": lonely, "avoiding": avoiding, "expelled": expelled} {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
 			if err := Status(&b, s, now); err != nil {

@@ -162,7 +162,7 @@ function waypoints(s) {
 			known(all, (w) => trip(w.rtt_ms)), known(all, (w) => w.state === 'down' || (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(name) ?? 0)),
 			known(all, (w) => w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', s.client.steering.only && first ? 'Use only' : 'Use first', first), button('avoid', 'Avoid', never)));
 	}));
-	if ([...byName.values()].every(([w]) => w.unknown)) $('waypoint-rows').append(empty(7, ...withCode(message.no_waypoints)));
+	if (message.no_waypoints) $('waypoint-rows').append(empty(7, ...withCode(message.no_waypoints)));
 	texts('choices', message.choices, s.client.steering.warning);
 	if (focused) [...document.querySelectorAll('button[data-choice]')].find((b) => b.dataset.choice === focused)?.focus({preventScroll: true});
 }
