@@ -76,7 +76,7 @@ func (b *burden) holdsMuch(now time.Time) bool {
 // charge adds up what the subflows carried since the last sample, what they missed, and what waited for them.
 func (t turn) charge(moment measure.Moment) {
 	t.attention.peak.Take(moment.Elapsed, moment.Received+moment.Acked)
-	t.attention.kept.take(moment, t.data.acked)
+	t.attention.kept.take(moment.Elapsed, t.inOrder(), t.data.acked)
 	carrying := t.where(func(s *subflow) bool { return !s.backup && s.measuredAt(t.now) })
 	var leader *subflow
 	for _, s := range carrying {
@@ -142,10 +142,20 @@ type kept struct {
 	bytes float64
 }
 
-func (k *kept) take(moment measure.Moment, acked uint64) {
+// inOrder returns the payload for which the peer has just acknowledged that nothing before it on its subflow is missing.
+func (t turn) inOrder() (sum uint64) {
+	for _, s := range t.subflows {
+		if s.measuredAt(t.now) {
+			sum += s.habits.step.inOrder
+		}
+	}
+	return sum
+}
+
+func (k *kept) take(elapsed time.Duration, inOrder, acked uint64) {
 	if k.acked > 0 && acked >= k.acked {
-		k.bytes *= max(0, 1-moment.Elapsed.Seconds()/keptOver.Seconds())
-		k.bytes = max(0, k.bytes+float64(moment.Acked)-float64(acked-k.acked))
+		k.bytes *= max(0, 1-elapsed.Seconds()/keptOver.Seconds())
+		k.bytes = max(0, k.bytes+float64(inOrder)-float64(acked-k.acked))
 	}
 	k.acked = acked
 }

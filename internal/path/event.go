@@ -189,10 +189,11 @@ type Measured struct {
 }
 
 // Progress holds two positions in a connection's data. This host has received all data up to Received, and the peer has
-// received all data up to Acked.
+// received all data up to Acked. SendFull is set if the program waits, or would wait, to write more.
 type Progress struct {
 	Token           Token
 	Received, Acked uint64
+	SendFull        bool
 }
 
 // SubflowMissing reports that the kernel was asked for a subflow and has none with these addresses. ChecksumErrors is
@@ -218,6 +219,8 @@ type Sample struct {
 	Local, Remote netip.AddrPort
 	// BytesReceived and BytesAcked count payload in each direction since the subflow began.
 	BytesReceived, BytesAcked uint64
+	// BytesSacked is the payload that the peer has received beyond missing data. BytesAcked does not include it.
+	BytesSacked uint64
 	// Unacked is the number of segments that were sent and are not acknowledged.
 	Unacked int
 	// Backoff counts how often the retransmission timer has doubled without an answer, and Probes

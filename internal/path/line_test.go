@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/detour-collective/dcol/internal/path"
 )
 
 // fiveBehindHome returns paths that share the line at home, which is their bottleneck. One of them has losses.
@@ -79,6 +81,37 @@ func TestLineBehindBusyWaypoints(t *testing.T) {
 		f.run(50 * time.Second)
 		if !d.stand() || len(d.log) > n {
 			t.Errorf("%d: %v THEN %v", i, d.log[:n], d.log[n:])
+		}
+	}
+}
+
+// A full line may lose packets of sessions with waypoints for so long that the sessions end. When a session is back, its detour
+// joins again, and stands by like before.
+func TestDetourRejoinsBehindLine(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 39))
+	for i := range networks(24) {
+		ways, names := twoBehindSlowLine(random)
+		f := offeredTo(t, i, ways, names...)
+		d := f.connect(0)
+		f.run(10 * time.Second)
+		n := len(d.log)
+		for _, name := range names[:1+i%2] {
+			f.withdraw(name)
+			l := d.over(name)
+			d.drop(l)
+			f.tell(path.SubflowClosed{Token: d.token, Local: l.local, Remote: l.remote})
+		}
+		f.run(3 * time.Second)
+		f.offer(names[:1+i%2]...)
+		for range 20 {
+			f.run(time.Second)
+			if !d.stand() {
+				t.Errorf("%d: carries: %v THEN %v", i, d.log[:n], d.log[n:])
+				break
+			}
+		}
+		if d.over(names[0]) == nil {
+			t.Errorf("%d: does not join again: %v THEN %v", i, d.log[:n], d.log[n:])
 		}
 	}
 }

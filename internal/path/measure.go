@@ -76,9 +76,10 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 // samples of connections that this manager may not act on. It returns the payload since the last sample, and whether that
 // counts: an earlier agent counted what was there before.
 func (m *Manager) observe(t turn, s *subflow, sm *Sample, complete bool) (received, acked uint64, counts bool) {
-	received, acked = sm.BytesReceived-s.received, sm.BytesAcked-s.acked
+	arrived := max(s.acked, sm.BytesAcked+sm.BytesSacked) // BytesSacked is an estimate, which may fall
+	received, acked = sm.BytesReceived-s.received, arrived-s.acked
 	if received != 0 || acked != 0 {
-		s.received, s.acked, s.moved, t.moved = sm.BytesReceived, sm.BytesAcked, t.now, t.now
+		s.received, s.acked, s.moved, t.moved = sm.BytesReceived, arrived, t.now, t.now
 	}
 	if counts = t.counts(s); counts {
 		if by, known := m.accountOf(t.conn, s); known {

@@ -105,6 +105,7 @@ type omissions struct {
 
 	carriers []*subflow // the subflows that carry while detours stand by
 	got      float64    // the sum with these
+	alone    time.Time  // until then, a detour that joins stands by as well, because the line is the bottleneck
 	guessed  bool       // got is a guess: other connections got it, or data that had waited came at once
 	second   reading    // bytes of the bulk connections, at most about a second ago
 }
@@ -384,13 +385,14 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		}
 		t.departsAside(s)
 	}
-	if o.byLine {
-		o.stands = min(2*o.stands, challengeGapMost)
-	}
 	o.got, o.guessed, o.second = sum, true, reading{t.now, total} // it may include data that had waited
 	o.sum = summed{}                                              // it may include the time in which queues drained
 	o.end()
 	o.due = t.now
+	if o.byLine {
+		o.alone = t.now.Add(o.stands)
+		o.stands = min(2*o.stands, challengeGapMost)
+	}
 	return false
 }
 
@@ -403,13 +405,24 @@ func (o *omissions) begin(at reading) {
 	}
 }
 
+// isAlone reports whether the direct path carries alone, because a comparison has shown that the line is the bottleneck. A
+// detour may join then whose session was lost in the line's queue. A challenger is another matter, it is compared anew.
+func (t turn) isAlone() bool {
+	return t.tryouts != nil && t.tryouts.challenge == nil && t.now.Before(t.tryouts.omissions.alone)
+}
+
+// behind returns why a detour stands by that joins then.
+func (o *omissions) behind(now time.Time) *aside {
+	return &aside{cause: addsNothing, since: now, until: o.alone, why: Verdict{With: o.before, Without: o.got, Line: true}}
+}
+
 // restart starts the omission under way again.
 func (o *omissions) restart(now time.Time) { o.began, o.from = now, reading{} }
 
-// end ends the omission under way.
+// end ends the omission under way, and what the last one showed.
 func (o *omissions) end() {
 	clear(o.trial)
-	o.trial = o.trial[:0]
+	o.trial, o.alone = o.trial[:0], time.Time{}
 }
 
 // stop ends the omission under way without a result. The detours carry again.

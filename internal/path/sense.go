@@ -23,6 +23,7 @@ type senses struct {
 	dataSegments        uint64
 	dataSegmentsAtStill uint64 // when the connection's data last advanced
 	outOfOrder          uint64
+	inOrder             uint64 // payload acknowledged without missing data before it
 	dataSegmentsOut     uint32 // sent, retransmissions included
 	retransmitted       uint32
 	needless            uint32 // retransmissions, as the peer reported
@@ -59,6 +60,7 @@ type habits struct {
 type step struct {
 	elapsed         time.Duration
 	received, acked uint64
+	inOrder         uint64        // payload that is now acknowledged without missing data before it
 	lossy           bool          // packets were lost
 	limited         bool          // the network limited what this host sent
 	queued          bool          // data arrived that had waited in a queue
@@ -83,7 +85,7 @@ func (h *habits) take(s *senses, sm *Sample, now time.Time, received, acked uint
 		s.minRTT = h.trip.Base()
 	}
 	h.step = step{
-		elapsed: now.Sub(s.at), received: received, acked: acked, lossy: late > 0 || again > 0, limited: acked > 0 && sm.Limited, gap: sm.Gap,
+		elapsed: now.Sub(s.at), received: received, acked: acked, inOrder: sm.BytesAcked - s.inOrder, lossy: late > 0 || again > 0, limited: acked > 0 && sm.Limited, gap: sm.Gap,
 		trip: max(h.trip.Now(now), min(sm.ReceiverRTT, longestTrip)), asked: sm.LastSent, heard: sm.LastData,
 	}
 	h.step.missed = h.pauses.Take(h.step.elapsed, received+acked, sm.Gap || acked > 0 && sm.Unacked > 0)
@@ -126,7 +128,7 @@ func (s *senses) take(sm *Sample, now time.Time, received, acked uint64, closely
 		}
 		s.habits.take(s, sm, now, received, acked)
 	}
-	s.at, s.rtt = now, sm.RTT
+	s.at, s.rtt, s.inOrder = now, sm.RTT, sm.BytesAcked
 	s.dataSegmentsOut, s.retransmitted, s.needless = sm.DataSegsOut, sm.Retransmitted, sm.Needless
 	s.segments, s.dataSegments, s.outOfOrder, s.dataEnd = sm.SegsIn, sm.DataSegsIn, sm.OutOfOrder, sm.DataEnd
 	s.dryFor, s.silentFor = sm.LastData, min(sm.LastData, sm.LastAnswer)
@@ -215,11 +217,12 @@ type progress struct {
 	upTo  uint64
 	still time.Time // when it last advanced; zero: unknown
 	acked uint64    // how far the peer has received the data that this host sent
+	full  bool      // the program has written as much as fits into the send buffer
 }
 
 // progressed records progress. It is called after the samples that were taken at the same time.
 func (c *conn) progressed(p Progress, now time.Time) {
-	c.data.acked = p.Acked
+	c.data.acked, c.data.full = p.Acked, p.SendFull
 	if c.data.upTo == p.Received && !c.data.still.IsZero() {
 		return
 	}

@@ -34,7 +34,7 @@ type subflow struct {
 	since         time.Time
 	took          time.Duration // duration of the join
 
-	received, acked uint64
+	received, acked uint64 // payload; acked includes what was acknowledged beyond missing data
 	flow            flow
 	moved           time.Time // when received or acked last grew
 

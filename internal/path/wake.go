@@ -56,6 +56,7 @@ func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bo
 		stands := burdenStands
 		if s.aside.why.Line { // a comparison has shown that the line is the bottleneck
 			stands = o.stands
+			o.alone = t.now.Add(stands)
 		}
 		s.aside.until = t.now.Add(stands)
 		return false

@@ -144,7 +144,7 @@ func (m *Manager) weigh(t turn) {
 
 // moment sums up what happened on the connection since the last samples.
 func (t turn) moment() (m measure.Moment) {
-	m.Asked, m.Heard = math.MaxInt64, math.MaxInt64
+	m.Asked, m.Heard, m.Limited, m.SendFull = math.MaxInt64, math.MaxInt64, t.data.full, t.data.full
 	for _, s := range t.subflows {
 		if !s.measuredAt(t.now) {
 			continue

@@ -170,7 +170,7 @@ func (s *sampler) watch(w *watched, token path.Token, subflows []path.Ends) bool
 			w.gone = append(w.gone, s.missing(token, ends.Local, ends.Remote))
 		}
 	}
-	w.Progress = append(w.Progress, path.Progress{Token: token, Received: progress.Received, Acked: progress.Acked})
+	w.Progress = append(w.Progress, path.Progress{Token: token, Received: progress.Received, Acked: progress.Acked, SendFull: progress.SendFull})
 	return true
 }
 
@@ -204,7 +204,7 @@ func sampleOf(s *mptcp.Subflow) path.Sample {
 	m := &s.Metrics
 	return path.Sample{
 		Token: path.Token(s.Token), Local: s.Local, Remote: s.Remote,
-		BytesReceived: m.BytesReceived, BytesAcked: m.BytesAcked,
+		BytesReceived: m.BytesReceived, BytesAcked: m.BytesAcked, BytesSacked: m.BytesSacked(),
 		Unacked: int(m.Unacked), Backoff: int(m.Backoff), Probes: int(m.Probes),
 		MinRTT: m.MinRTT, RTT: m.RTT, ReceiverRTT: m.ReceiverRTT,
 		DataSegsOut: m.DataSegsOut, Retransmitted: m.TotalRetrans, Needless: m.NeedlessSent, Limited: m.NotSent > 0 || m.Unacked >= m.SndCwnd,

@@ -276,6 +276,46 @@ func TestDecodeConnection(t *testing.T) {
 	}
 }
 
+// A send buffer is full from two thirds on.
+func TestDecodeSendBuffer(t *testing.T) {
+	info := make([]byte, mptcpInfoLen)
+	binary.NativeEndian.PutUint32(info[12:], 0xa)
+	for _, tc := range []struct {
+		limit, used uint32
+		full        bool
+	}{{90_000, 59_999, false}, {90_000, 60_000, true}, {90_000, 95_000, true}, {0, 0, false}, {1 << 31, 1 << 31, true}} {
+		memory := make([]byte, 36)
+		binary.NativeEndian.PutUint32(memory[memorySendBuffer:], tc.limit)
+		binary.NativeEndian.PutUint32(memory[memoryWriteQueued:], tc.used)
+		for _, attrs := range [][]byte{
+			append(attr(diagAttrInfo, info...), attr(diagAttrMemory, memory...)...),
+			append(attr(diagAttrMemory, memory...), attr(diagAttrInfo, info...)...),
+		} {
+			var c Connection
+			ok, err := decodeConnection(socketMessage(StateEstablished, testLocal, testRemote, attrs), &c)
+			if !ok || err != nil || c.progress.SendFull != tc.full {
+				t.Errorf("%d of %d bytes: %v (%v, %v)", tc.used, tc.limit, c.progress.SendFull, ok, err)
+			}
+		}
+	}
+}
+
+func TestBytesSacked(t *testing.T) {
+	for _, tc := range []struct {
+		m    Metrics
+		want uint64
+	}{
+		{Metrics{BytesSent: 30_000, BytesRetrans: 2000, BytesAcked: 18_000, Unacked: 10, Sacked: 4}, 4000},
+		{Metrics{BytesSent: 30_000, BytesAcked: 18_000, Unacked: 10}, 0},
+		{Metrics{BytesSent: 18_000, BytesAcked: 18_001, Unacked: 1, Sacked: 1}, 0}, // the FIN is in flight, and the SYN is acknowledged
+		{Metrics{BytesSent: 30_000, BytesAcked: 18_000, Sacked: 3}, 0},
+	} {
+		if got := tc.m.BytesSacked(); got != tc.want {
+			t.Errorf("%+v: %d, want %d", tc.m, got, tc.want)
+		}
+	}
+}
+
 func FuzzDecodeEvents(f *testing.F) {
 	f.Add(eventMessage(Established, attr32(eventToken, 1), attrAddr(eventLocal4, "10.0.0.2"), attrPort(eventLocalPort, 1)))
 	f.Add(eventMessage(SubflowClosed, attrAddr(eventRemote6, "2001:db8::7"), attr(eventError, 111)))

@@ -196,6 +196,7 @@ func decodeMetrics(b []byte, m *Metrics) {
 		SndWnd:      t.Snd_wnd,
 		Unacked:     t.Unacked,
 		Lost:        t.Lost,
+		Sacked:      t.Sacked,
 		NotSent:     t.Notsent_bytes,
 		Backoff:     t.Backoff,
 		Retransmits: t.Retransmits,
@@ -245,36 +246,59 @@ func decodeConnection(b []byte, c *Connection) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	var info, memory []byte
 	for len(attrs) > 0 {
 		typ, v, rest, err := nextAttr(attrs)
 		if err != nil {
 			return false, fmt.Errorf("decode MPTCP socket %v: %w", sock.local, err)
 		}
 		attrs = rest
-		if typ != diagAttrInfo || len(v) < mptcpInfoLen {
-			continue
+		switch typ {
+		case diagAttrInfo:
+			info = v
+		case diagAttrMemory:
+			memory = v
 		}
-		*c = Connection{
-			Token:    u32(v[12:]),
-			Local:    sock.local,
-			Remote:   sock.remote,
-			State:    sock.state,
-			Fallback: u32(v[8:])&infoFlagFallback != 0,
-			orphan:   sock.inode == 0,
-			progress: Progress{Received: u64(v[32:]), Acked: u64(v[24:])},
-		}
-		if len(v) >= mptcpInfoTrafficLen {
-			c.Traffic = Traffic{
-				BytesRetrans:  u64(v[48:]),
-				BytesSent:     u64(v[56:]),
-				BytesReceived: u64(v[64:]),
-				BytesAcked:    u64(v[72:]),
-			}
-		}
-		return c.Token != 0, nil
 	}
-	return false, nil
+	if len(info) < mptcpInfoLen {
+		return false, nil
+	}
+	*c = Connection{
+		Token:    u32(info[12:]),
+		Local:    sock.local,
+		Remote:   sock.remote,
+		State:    sock.state,
+		Fallback: u32(info[8:])&infoFlagFallback != 0,
+		orphan:   sock.inode == 0,
+		progress: Progress{Received: u64(info[32:]), Acked: u64(info[24:]), SendFull: isSendFull(memory)},
+	}
+	if len(info) >= mptcpInfoTrafficLen {
+		c.Traffic = Traffic{
+			BytesRetrans:  u64(info[48:]),
+			BytesSent:     u64(info[56:]),
+			BytesReceived: u64(info[64:]),
+			BytesAcked:    u64(info[72:]),
+		}
+	}
+	return c.Token != 0, nil
 }
+
+// isSendFull reports whether two thirds of the send buffer are in use, as sk_stream_is_writeable does. memory has the values
+// of SK_MEMINFO_*.
+func isSendFull(memory []byte) bool {
+	if len(memory) < memoryLen {
+		return false
+	}
+	limit, used := uint64(u32(memory[memorySendBuffer:])), uint64(u32(memory[memoryWriteQueued:]))
+	return limit > 0 && 3*used >= 2*limit
+}
+
+// Offsets in bytes of SK_MEMINFO_SNDBUF and SK_MEMINFO_WMEM_QUEUED, and the length with both.
+const (
+	memorySendBuffer  = 12
+	memoryWriteQueued = 20
+	memoryLen         = 24
+)
 
 // Lengths in bytes of struct mptcp_info up to rcv_nxt, and up to the byte counters (6.5).
 const (

@@ -68,6 +68,8 @@ type Progress struct {
 	Received uint64
 	// Acked is the end of the data that the peer has received without a gap (snd_una).
 	Acked uint64
+	// SendFull is set if the send buffer is so full that Linux does not wake a program that waits to write more.
+	SendFull bool
 }
 
 // NewSubflow describes a subflow to create.

@@ -44,6 +44,7 @@ type Metrics struct {
 	SndWnd      uint32 // window the peer offers, bytes
 	Unacked     uint32 // segments in flight
 	Lost        uint32 // segments that count as lost now
+	Sacked      uint32 // segments of those in flight that the peer has, although it misses some before them (RFC 2018)
 	NotSent     uint32 // bytes queued and not yet sent
 	Backoff     uint8  // present number of doublings of RTO
 	Retransmits uint8  // present number of timeouts in a row without an answer
@@ -85,6 +86,16 @@ const (
 	// flows is the longest time since data last arrived, at least, for which data counts as flowing.
 	flows = 100 * time.Millisecond
 )
+
+// BytesSacked estimates the payload that the peer has received although it misses some before it. The kernel counts only
+// segments, so their mean size is used.
+func (m *Metrics) BytesSacked() uint64 {
+	sent, known := m.BytesSent-m.BytesRetrans, m.BytesAcked
+	if m.Sacked == 0 || m.Unacked == 0 || sent <= known {
+		return 0
+	}
+	return (sent - known) * uint64(min(m.Sacked, m.Unacked)) / uint64(m.Unacked)
+}
 
 // LatestRTT returns the subflow's latest round trip, and how long ago it was measured. RTT stays as it is while this host
 // only receives. Meanwhile arriving data tells how long the packets now take, queues included.

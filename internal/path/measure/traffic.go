@@ -28,8 +28,9 @@ type Moment struct {
 	Trip time.Duration
 	// Asked is the time since this host last sent data, and Heard the time since data last arrived.
 	Asked, Heard time.Duration
-	// Limited is set if the network, not the program, limited what this host sent.
-	Limited bool
+	// Limited is set if the network, not the program, limited what this host sent. SendFull is set if the program has also
+	// filled the send buffer.
+	Limited, SendFull bool
 	// Lossy is set if packets were lost.
 	Lossy bool
 	// Queued is set if data arrived that had waited in a queue, and SurelyQueued if the pauses between packets are too short
@@ -58,15 +59,15 @@ type traffic struct {
 	trickled int // samples in which other data moved
 	waiting  int // samples in which the connection waited for an answer
 	lossy    int
-	queued   int
+	held     int // samples with a queue or a full send buffer
 	bytes    uint64
 	trips    float64 // round trips in the time of samples in which data moved
 }
 
 const (
 	// flight is the data that a sender may send before it hears from the other side (RFC 6928). If less moves in a
-	// round trip, the program holds it back, not the network. Exceptions are lost packets, and a queue by the signs of
-	// Press: they show that the network holds it back, however slow it is.
+	// round trip, the program holds it back, not the network. Exceptions are lost packets, a queue by the signs of Press,
+	// and a full send buffer: they show that the network holds it back, however slow it is.
 	flight = 10 * 1400
 	// lossyFlight takes the place of flight while packets are lost.
 	lossyFlight = 3 * 1400
@@ -154,8 +155,8 @@ func (c *traffic) take(m Moment) {
 	if m.Lossy {
 		c.lossy++
 	}
-	if m.Queued {
-		c.queued++
+	if m.Queued || m.SendFull {
+		c.held++
 	}
 	if moved > 0 {
 		c.bytes += moved
@@ -177,7 +178,7 @@ func (t *Traffic) looks(now time.Time) (kind Kind, ok bool) {
 		sum.trickled += c.trickled
 		sum.waiting += c.waiting
 		sum.lossy += c.lossy
-		sum.queued += c.queued
+		sum.held += c.held
 		sum.bytes += c.bytes
 		sum.trips += c.trips
 	}
@@ -191,7 +192,7 @@ func (t *Traffic) looks(now time.Time) (kind Kind, ok bool) {
 	}
 	flows := float64(sum.flowing) / float64(active)
 	waits := float64(sum.waiting) / float64(active)
-	full := sum.trips > 0 && float64(sum.bytes)/sum.trips >= fills || float64(sum.queued) >= pressedShare*float64(active)
+	full := sum.trips > 0 && float64(sum.bytes)/sum.trips >= fills || float64(sum.held) >= pressedShare*float64(active)
 	switch {
 	case full && flows >= bulkFrom && waits <= bulkWaits:
 		return Bulk, true
