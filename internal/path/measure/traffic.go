@@ -155,7 +155,7 @@ func (c *traffic) take(m Moment) {
 	if m.Lossy {
 		c.lossy++
 	}
-	if m.Queued || m.SendFull {
+	if m.Queued || m.SendFull && moved > 0 {
 		c.held++
 	}
 	if moved > 0 {
