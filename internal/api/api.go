@@ -152,9 +152,10 @@ type Connection struct {
 	Policy string `json:"policy,omitempty"`
 	// Traffic is the kind of traffic that was observed: short, messages or bulk.
 	Traffic string `json:"traffic,omitempty"`
-	// Note explains what the connection waits for, or why it has no detour.
-	Note     string    `json:"note,omitempty"`
-	Subflows []Subflow `json:"subflows"`
+	// Note explains what the connection waits for, or why it has no detour. NoteReason has it in a form for programs.
+	Note       string    `json:"note,omitempty"`
+	NoteReason *Reason   `json:"note_reason,omitempty"`
+	Subflows   []Subflow `json:"subflows"`
 	// Tried lists the waypoints that a bulk connection tried, with the results, the earliest first.
 	Tried []Tried `json:"tried,omitempty"`
 	// Left lists the last paths that the connection left, one for each path and cause, the earliest first.

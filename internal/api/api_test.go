@@ -108,7 +108,7 @@ func full() Status {
 		TakenPorts: []TakenPort{{Role: "waypoint", Network: "udp", Port: 45672, Holder: &PortHolder{User: "nobody", Program: "nc", PID: 123}}},
 		Client: &Using{
 			Connections: []Connection{{
-				Token: "0a0b0c0d", Local: at("192.0.2.1:40000"), Remote: at("[2001:db8::5]:443"), Since: since, Traffic: "bulk", Note: "waits",
+				Token: "0a0b0c0d", Local: at("192.0.2.1:40000"), Remote: at("[2001:db8::5]:443"), Since: since, Traffic: "bulk", Note: "waits", NoteReason: &Reason{Code: "budget", Budget: "total"},
 				Tried: []Tried{{Waypoint: "eve", At: since, Verdict: "lost", Why: "tried in place of bob and left", Goodput: 1e6, Instead: "bob", With: 2e6, Before: 3e6}},
 				Left:  []Left{{Kind: "in-band", Waypoint: "dave", At: since, Ended: true, Why: "its waypoint said that it was loaded", Reason: reason}},
 				Subflows: []Subflow{{

@@ -47,9 +47,9 @@ func fullWhy() Why {
 	rate := 1.0
 	measured := Measured{At: now, MinRTT: 1, Loss: 1, Packets: 1, Goodput: 1, Failures: 1}
 	return Why{
-		Schema: WhySchema, Server: at, Connections: full().Client.Connections, Direct: Outlook{measured, 1, &rate}, Unavailable: []Unavailable{{"carol", WaypointDown, "no answer"}}, Note: "none", Fixes: []string{"wait"},
+		Schema: WhySchema, Server: at, Connections: full().Client.Connections, Direct: Outlook{measured, 1, &rate}, Unavailable: []Unavailable{{"carol", WaypointDown, "no answer"}}, Note: "none", NoteReason: &Reason{Code: "no-detour"}, Fixes: []string{"wait"},
 		Closed:     []ClosedConnection{{full().Client.Connections[0], now}},
-		Candidates: []Candidate{{"bob", at.Addr(), "mapped", true, true, measured, 1, true, true, &rate, "near", "at more", Reason{Code: "lossy", Loss: 1, Failures: 1, Compared: []Compared{{"carol", 1, 1, 1, 1, 0, 0}}}, now, &Claimed{1, 1, true, "low", "high"}, []Bottleneck{{"carol", "shared", 3, 1, 1, 1}}}},
+		Candidates: []Candidate{{"bob", at.Addr(), "mapped", true, true, measured, 1, true, true, &rate, "near", "at more", Reason{Code: "lossy", Loss: 1, Failures: 1, Budget: "total", Compared: []Compared{{"carol", 1, 1, 1, 1, 0, 0}}}, now, &Claimed{1, 1, true, "low", "high"}, []Bottleneck{{"carol", "shared", 3, 1, 1, 1}}}},
 		Probed:     []ProbedPath{{now, at, "bob", "mptcp", "changed", "certain", "It is.", []string{"a quote"}}},
 	}
 }

@@ -29,8 +29,9 @@ type Why struct {
 	Candidates []Candidate `json:"candidates"`
 	// Unavailable lists the waypoints in use through which no detour leads to the server now, and why.
 	Unavailable []Unavailable `json:"unavailable,omitempty"`
-	// Note is the reason why a new connection would take no detour.
-	Note string `json:"note,omitempty"`
+	// Note is the reason why a new connection would take no detour. NoteReason has it in a form for programs.
+	Note       string  `json:"note,omitempty"`
+	NoteReason *Reason `json:"note_reason,omitempty"`
 	// Converter is a sentence about new connections that go through a converter: under which condition they do, and to
 	// which address. It is empty if none do.
 	Converter string `json:"converter,omitempty"`
@@ -87,8 +88,8 @@ type Measured struct {
 	Failures int `json:"failures"`
 }
 
-// Outlook has the measurements of the direct path, and what they let a new connection expect. Wait and Expected are as
-// in Candidate.
+// Outlook has the measurements of the direct path, and what they let a new connection expect. Loss is what decisions count:
+// less than was measured if few packets prove it, or if it is minutes old. Wait and Expected are as in Candidate.
 type Outlook struct {
 	Measured
 	Wait     float64  `json:"wait_ms,omitempty"`
@@ -128,8 +129,8 @@ type Candidate struct {
 	Bottlenecks []Bottleneck `json:"bottlenecks,omitempty"`
 }
 
-// Reason explains why a detour would be taken or not, why a subflow is used as it is, or why a path was left, with the
-// numbers that decided. Numbers that do not belong to the code are absent.
+// Reason explains why a detour would be taken or not, why a subflow is used as it is, why a path was left, or why there is no
+// detour, with the numbers that decided. Numbers that do not belong to the code are absent.
 type Reason struct {
 	// Code is one of the words in docs/cli.md. Their meaning does not change.
 	Code string `json:"code"`
@@ -137,6 +138,8 @@ type Reason struct {
 	Loss float64 `json:"loss,omitempty"` // 0..1
 	// Failures counts recent failures, for the code "failures".
 	Failures int `json:"failures,omitempty"`
+	// Budget is the key of client.budget that is used up, for the codes "rests-budget" and "budget".
+	Budget string `json:"budget,omitempty"`
 	// Goodput is the rate of bulk traffic on the path, Before its earlier rate. With and Without are the rates on all paths
 	// together, with and without this one. Limit is the highest rate that the path may have. All are in bits per second.
 	Goodput float64 `json:"goodput_bps,omitempty"`

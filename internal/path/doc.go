@@ -53,7 +53,7 @@
 //	addrs.go                           this host's addresses
 //	reconfigure.go steer.go spare.go   the operator's settings and wishes
 //	tally.go settle.go                 what subflows carried, to the last byte
-//	snapshot.go flow.go                the state for display
+//	snapshot.go note.go flow.go        the state for display
 //	departure.go cause.go              which paths a connection left; why a subflow is used as it is
 //
 // Which detours are on offer, and which rest?

@@ -44,23 +44,23 @@ func (m *Manager) listed(server netip.Addr) netip.Prefix {
 // Excludes reports whether connections to an address get no detours.
 func (m *Manager) Excludes(server netip.Addr) bool { return m.exclusion(server) != notExcluded }
 
-// exclusionNote returns in words why a connection to a server gets no detours.
-func (m *Manager) exclusionNote(x exclusion, server netip.Addr) string {
+// exclusionNote returns why a connection to a server gets no detours.
+func (m *Manager) exclusionNote(x exclusion, server netip.Addr) Note {
 	switch x {
 	case excludedOwn:
-		return fmt.Sprintf("%v is this host", server)
+		return Note{Code: NoteThisHost, Text: fmt.Sprintf("%v is this host", server)}
 	case excludedLinkLocal:
-		return fmt.Sprintf("%v is a link-local address, which no waypoint can reach", server)
+		return Note{Code: NoteLinkLocal, Text: fmt.Sprintf("%v is a link-local address, which no waypoint can reach", server)}
 	case excludedSpared:
-		return "the program that opened it wants no detours"
+		return Note{Code: NoteSpared, Text: "the program that opened it wants no detours"}
 	case excludedTunnel:
-		return fmt.Sprintf("%v is the other end of a tunnel", server)
+		return Note{Code: NoteTunnelEnd, Text: fmt.Sprintf("%v is the other end of a tunnel", server)}
 	case excludedListed:
 		if entry := m.listed(server); entry.IsValid() {
-			return fmt.Sprintf("%v is in client.exclude (%v)", server, entry)
+			return Note{Code: NoteExcluded, Text: fmt.Sprintf("%v is in client.exclude (%v)", server, entry)}
 		}
-		return fmt.Sprintf("%v was in client.exclude when the connection began", server)
+		return Note{Code: NoteWasExcluded, Text: fmt.Sprintf("%v was in client.exclude when the connection began", server)}
 	default:
-		return ""
+		return Note{}
 	}
 }

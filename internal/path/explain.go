@@ -24,8 +24,8 @@ type Explanation struct {
 	// Candidates lists the detours that lead to Server. Those that a new connection would take come first, in the
 	// order in which it would take them.
 	Candidates []Candidate
-	// Note says why a new connection would take no detour. It may be empty.
-	Note string
+	// Note says why a new connection would take no detour.
+	Note Note
 }
 
 // ClosedConn describes the last state of an ended connection.
@@ -124,7 +124,7 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 		x.Note = m.exclusionNote(c.excluded, x.Server.Addr())
 		return
 	case !ok:
-		x.Note = "this host has no address of the server's family"
+		x.Note = Note{Code: NoteNoAddress, Text: "this host has no address of the server's family"}
 		return
 	}
 	view := m.views.of(t, &m.detours)
@@ -165,11 +165,11 @@ func (m *Manager) candidates(x *Explanation, from netip.Addr, now time.Time) {
 	switch all := m.detours.budgetOf(t, &Detour{}); {
 	case len(x.Candidates) > 0:
 	case all.Level() == budget.Spent:
-		x.Note = SpentWords(all)
+		x.Note = Note{Code: NoteBudget, Text: SpentWords(all), Budget: all.Scope}
 	default:
-		x.Note = "no detour leads there now"
+		x.Note = Note{Code: NoteNoDetour, Text: "no detour leads there now"}
 		if plan.Ask {
-			x.Note += "; waypoints are asked for one when a connection begins"
+			x.Note.Text += "; waypoints are asked for one when a connection begins"
 		}
 	}
 }
@@ -192,7 +192,8 @@ func lastOf(open []policy.Choice, usable []policy.Usable) *policy.Usable {
 }
 
 func (k *detours) candidate(u *policy.Usable, server netip.AddrPort, taken bool, why policy.CandidateReason, now time.Time) Candidate {
-	known := k.known(u.Waypoint, server)
+	r, _ := k.history.of(u.Waypoint, server)
+	known := r.known()
 	known.Failures = u.Failures
 	expected, isKnown := k.expectedGoodput(u.Waypoint, server, now)
 	return Candidate{
@@ -201,19 +202,22 @@ func (k *detours) candidate(u *policy.Usable, server netip.AddrPort, taken bool,
 	}
 }
 
-// directOutlook returns what a new connection may expect of the direct path.
+// directOutlook returns what a new connection may expect of the direct path. Its loss is the one that decisions count: part of
+// what was measured, and less the longer ago that was.
 func (k *detours) directOutlook(server netip.AddrPort, now time.Time) Outlook {
-	x := Outlook{Known: k.known("", server)}
-	if r, _ := k.history.of("", server); r.hasTrip(now) {
-		x.Wait, x.Measured = waits(r.trip, r.lost()), true
+	r, _ := k.history.of("", server)
+	r = r.aged(now)
+	x := Outlook{Known: r.known()}
+	x.Known.Loss = r.surelyLost()
+	if r.hasTrip(now) {
+		x.Wait, x.Measured = waits(r.trip, x.Known.Loss), true
 	}
 	x.Expected, x.ExpectedKnown = k.expectedGoodput("", server, now)
 	return x
 }
 
-// known returns the measurements through a waypoint, or those of the direct path if the name is empty.
-func (k *detours) known(waypoint string, server netip.AddrPort) Known {
-	r, _ := k.history.of(waypoint, server)
+// known returns the measurements for display.
+func (r *record) known() Known {
 	return Known{At: r.at, MinRTT: r.trip, Loss: r.loss, Packets: r.packets, Goodput: r.goodput}
 }
 

@@ -54,18 +54,18 @@ func (m *Manager) leaveFarBehind(t turn, s *subflow) bool {
 	if !m.mayBeFar(t, s) || t.now.Before(s.fullyUp()) {
 		return false
 	}
-	var best *subflow
+	var best *estimate
 	var trip time.Duration // of the longest path that carried until now
 	for _, x := range t.carryBeside(s) {
-		if x.minRTT > 0 && (best == nil || m.wait(t, x) < m.wait(t, best)) {
-			best = x
+		if e := m.estimate(t, x); x.minRTT > 0 && (best == nil || e.wait < best.wait) {
+			best = &e
 		}
 		trip = max(trip, x.minRTT)
 	}
 	if best == nil || s.minRTT == 0 || !measure.IsLittle(t.carried, t.now.Sub(t.since), trip) {
 		return false
 	}
-	why := m.compareWaits(t, s, best)
+	why := m.estimate(t, s).beside(*best)
 	if !isQuicker(why.OtherWait, why.Wait) {
 		return false
 	}

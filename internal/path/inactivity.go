@@ -1,9 +1,6 @@
 package path
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // The kernel ends a connection that has had no subflow for its inactivity timeout. But it restarts the timeout
 // whenever an attempt at a subflow fails. Attempts that go on, for example after the server died, would keep a
@@ -26,8 +23,4 @@ func (t turn) noticeLoss() {
 // abandoned reports whether the connection has had no established subflow for the inactivity timeout.
 func (t turn) abandoned(inactivity time.Duration) bool {
 	return !t.lone.IsZero() && t.now.Sub(t.lone) >= inactivity
-}
-
-func describeAbandoned(inactivity time.Duration) string {
-	return fmt.Sprintf("it had no path for %v, so the kernel ends it", inactivity)
 }

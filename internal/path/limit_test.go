@@ -334,7 +334,7 @@ func TestLimitOfZeroIsTheReason(t *testing.T) {
 	m.Handle(path.DetourOffered{Detour: path.Detour{ID: "f", Kind: path.Uplink, Waypoint: "wlan0", Local: ip("me")}}, birth)
 	m.Handle(path.DetourOffered{Detour: path.Detour{ID: "g", Kind: path.Uplink, Waypoint: "wwan0", Local: ip("me2")}}, birth)
 	m.Handle(path.ConnEstablished{Token: 1, Local: netip.AddrPortFrom(ip("me"), 5000), Remote: netip.AddrPortFrom(ip("web"), 80)}, birth)
-	if note := m.Snapshot(birth.Add(10 * time.Second)).Conns[0].Note; note != "the policy limits wwan0 to 0" {
+	if note := m.Snapshot(birth.Add(10 * time.Second)).Conns[0].Note.Text; note != "the policy limits wwan0 to 0" {
 		t.Errorf("the note is %q", note)
 	}
 }

@@ -69,18 +69,19 @@ func (m *Manager) gather(t turn) {
 		}
 		t.carryAgain(best)
 	}
+	carries := m.estimate(t, best)
 	if a := t.attention; a.carrier != best {
 		if a.carrier != nil {
 			a.changes++
 		}
-		m.messagesLeave(t, a.carrier, best)
-		a.carrier, a.took = best, m.wait(t, best)
+		m.messagesLeave(t, a.carrier, carries)
+		a.carrier, a.took = best, carries.wait
 	}
 	for _, s := range t.subflows {
 		if s == best || !t.ours(s) || !s.stayed(t.now) || s.backup && !s.isAside(standsBy) || t.now.Before(s.fullyUp()) {
 			continue
 		}
-		why := m.compareWaits(t, s, best)
+		why := m.estimate(t, s).beside(carries)
 		if s.backup {
 			s.aside.why = why
 			continue
@@ -89,22 +90,14 @@ func (m *Manager) gather(t turn) {
 	}
 }
 
-// messagesLeave records that messages left the path of the subflow from for that of best. It records nothing if from ended
-// or became a backup, or if messages do not wait longer on it.
-func (m *Manager) messagesLeave(t turn, from, best *subflow) {
+// messagesLeave records that messages left the path of the subflow from for another. It records nothing if from ended or
+// became a backup, or if messages do not wait longer on it.
+func (m *Manager) messagesLeave(t turn, from *subflow, other estimate) {
 	if from == nil || from.backup || !slices.Contains(t.subflows, from) {
 		return
 	}
-	if why := m.compareWaits(t, from, best); why.Wait > why.OtherWait {
+	if why := m.estimate(t, from).beside(other); why.Wait > why.OtherWait {
 		t.departs(from, false, SubflowReason{Cause: CauseSlower, Other: why.byWait()}, t.now)
-	}
-}
-
-// compareWaits returns the waits and losses on s, beside those on the subflow that carries the messages.
-func (m *Manager) compareWaits(t turn, s, carrier *subflow) Verdict {
-	return Verdict{
-		Waypoint: carrier.waypoint(), Wait: m.wait(t, s), OtherWait: m.wait(t, carrier), Loss: m.loss(t, s), OtherLoss: m.loss(t, carrier),
-		Better: m.isBetter(t, s, carrier),
 	}
 }
 
@@ -125,12 +118,19 @@ func (m *Manager) carrier(t turn) *subflow {
 	if carrying := slices.DeleteFunc(slices.Clone(fit), func(s *subflow) bool { return s.backup }); len(carrying) == 1 {
 		now = slices.Index(fit, carrying[0])
 	}
-	best := slices.MinFunc(fit, func(x, y *subflow) int { return int(m.wait(t, x) - m.wait(t, y)) })
+	expected, least := make([]estimate, len(fit)), 0
+	for i, s := range fit {
+		expected[i] = m.estimate(t, s)
+		if expected[i].wait < expected[least].wait {
+			least = i
+		}
+	}
+	best := fit[least]
 	if now < 0 {
 		return best
 	}
 	carries := fit[now]
-	if best == carries || !m.isBetter(t, best, carries) {
+	if best == carries || !expected[least].isBetter(expected[now]) {
 		a.challenger = nil
 		return carries
 	}
@@ -140,7 +140,7 @@ func (m *Manager) carrier(t turn) *subflow {
 	if a.challenger != best {
 		a.challenger, a.since = best, t.now
 	}
-	if t.now.Sub(a.since) < m.changesAfter(t, carries, best) {
+	if t.now.Sub(a.since) < t.changesAfter(expected[now], expected[least]) {
 		return carries
 	}
 	a.challenger = nil
@@ -153,29 +153,14 @@ func isQuicker(wait, carries time.Duration) bool {
 	return betterFactor*float64(wait+betterBy) < float64(carries)
 }
 
-// isBetter reports whether messages should leave the subflow that carries them for s.
-func (m *Manager) isBetter(t turn, s, carries *subflow) bool {
-	return isQuicker(m.wait(t, s), m.wait(t, carries)) || m.escapeLosses(t, s, carries)
-}
-
-// escapeLosses reports whether messages escape losses on s, and its round trip is about the same or shorter. Then little speaks
-// against a change, so a slightly shorter wait is enough. The losses are those that are certain.
-func (m *Manager) escapeLosses(t turn, s, carries *subflow) bool {
-	trip, other := t.answersIn(s), t.answersIn(carries)
-	r := m.record(t, carries.waypoint())
-	lost := r.surelyLost()
-	return m.loss(t, s) < lost && float64(trip) <= aboutAsLong*float64(other) && m.wait(t, s)+escapesBy <= waits(other, lossCounts*lost)
-}
-
 // changesAfter returns the time for which another subflow must be better than the carrier.
-func (m *Manager) changesAfter(t turn, carries, other *subflow) time.Duration {
+func (t turn) changesAfter(carries, other estimate) time.Duration {
 	a := t.attention
-	wait, less := m.wait(t, carries), m.wait(t, other)
 	switch {
-	case isQuicker(a.took, wait): // the carrier has become worse
-		share := min(1, muchBetter*less.Seconds()/wait.Seconds())
+	case isQuicker(a.took, carries.wait): // the carrier has become worse
+		share := min(1, muchBetter*other.wait.Seconds()/carries.wait.Seconds())
 		return max(betterLeast, time.Duration(share*float64(betterFor)))
-	case a.changes == 0 && m.escapeLosses(t, other, carries):
+	case a.changes == 0 && other.escapesLosses(carries):
 		return betterLeast
 	default:
 		return betterFor << min(max(a.changes-1, 0), mostDoublings)
@@ -232,9 +217,46 @@ func (s *subflow) beyondTrip() (beyond time.Duration, known bool) {
 	return max(0, took-s.habits.trip.Base()), known
 }
 
-// wait estimates how long a message over the subflow waits for its answer, with the delay by lost packets.
-func (m *Manager) wait(t turn, s *subflow) time.Duration {
-	return waits(t.answersIn(s), lossCounts*m.loss(t, s))
+// estimate is what messages may expect of a subflow.
+type estimate struct {
+	waypoint string
+	// wait is how long a message waits for its answer, with the delay by lost packets. trip is that without the delay.
+	wait, trip time.Duration
+	// loss is the share of packets that counts as lost when subflows are compared. surely is the share that is certainly lost.
+	loss, surely float64
+}
+
+// estimate estimates what messages may expect of the subflow. The direct path has the benefit of the doubt, because over few
+// packets a loss seems greater than it is now and then.
+func (m *Manager) estimate(t turn, s *subflow) estimate {
+	r := m.record(t, s.waypoint())
+	e := estimate{waypoint: s.waypoint(), trip: t.answersIn(s), loss: r.lost(), surely: r.surelyLost()}
+	if s.direct {
+		e.loss = e.surely
+	}
+	e.wait = waits(e.trip, lossCounts*e.loss)
+	return e
+}
+
+// wait estimates how long a message over the subflow waits for its answer.
+func (m *Manager) wait(t turn, s *subflow) time.Duration { return m.estimate(t, s).wait }
+
+// isBetter reports whether messages should leave the subflow that carries them for this one.
+func (e estimate) isBetter(carries estimate) bool {
+	return isQuicker(e.wait, carries.wait) || e.escapesLosses(carries)
+}
+
+// escapesLosses reports whether messages escape losses on this subflow, and its round trip is about the same or shorter. Then
+// little speaks against a change, so a slightly shorter wait is enough. The losses are those that are certain.
+func (e estimate) escapesLosses(carries estimate) bool {
+	return e.loss < carries.surely && float64(e.trip) <= aboutAsLong*float64(carries.trip) && e.wait+escapesBy <= waits(carries.trip, lossCounts*carries.surely)
+}
+
+// beside returns the reason for not using the subflow for messages, with the numbers of the one that carries them.
+func (e estimate) beside(carries estimate) Verdict {
+	return Verdict{
+		Waypoint: carries.waypoint, Wait: e.wait, OtherWait: carries.wait, Loss: e.loss, OtherLoss: carries.loss, Better: e.isBetter(carries),
+	}
 }
 
 // answersIn estimates how long a message over the subflow waits for its answer if no packet is lost: a round trip with its
@@ -245,16 +267,6 @@ func (t turn) answersIn(s *subflow) time.Duration {
 		trip = max(trip, s.habits.trip.Now(t.now))
 	}
 	return trip + t.late(s)
-}
-
-// loss returns the share of packets that counts as lost when the subflow is compared with others. The direct path has
-// the benefit of the doubt, because over few packets a loss seems greater than it is now and then.
-func (m *Manager) loss(t turn, s *subflow) float64 {
-	r := m.record(t, s.waypoint())
-	if s.direct {
-		return r.surelyLost()
-	}
-	return r.lost()
 }
 
 // record returns what was measured of the path through a waypoint, or of the direct path, as it counts for messages.

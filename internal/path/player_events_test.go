@@ -248,7 +248,7 @@ func (p *player) listLive(args []string) {
 func (p *player) status() {
 	snap := p.m.Snapshot(p.now)
 	for _, c := range snap.Conns {
-		p.say("\t%d %s > %s %s", c.Token, p.ends(c.Local), p.ends(c.Remote), c.Note)
+		p.say("\t%d %s > %s %s", c.Token, p.ends(c.Local), p.ends(c.Remote), c.Note.Text)
 		for _, s := range c.Subflows {
 			p.say("\t  %d %s > %s %s %s %s", s.LocalID, p.ends(s.Local), p.ends(s.Remote), s.State, s.Kind, s.Waypoint)
 			if s.Why != "" {
@@ -301,7 +301,7 @@ func (p *player) why(server netip.AddrPort) {
 		}
 		p.say("%s", line)
 	}
-	if x.Note != "" {
-		p.say("\t%s", x.Note)
+	if x.Note.Text != "" {
+		p.say("\t%s", x.Note.Text)
 	}
 }

@@ -33,7 +33,7 @@ func TestReconfigured(t *testing.T) {
 	}
 	notes := func() (connection, next string) {
 		x := s.m.Explain(netip.AddrPortFrom(ip("web"), 80), netip.Addr{}, s.now)
-		return x.Conns[len(x.Conns)-1].Note, x.Note
+		return x.Conns[len(x.Conns)-1].Note.Text, x.Note.Text
 	}
 	if connection, next := notes(); connection != "203.0.113.80 is in client.exclude (203.0.113.80/32)" || next != connection {
 		t.Errorf("excluded: %q, and a new one %q", connection, next)

@@ -72,7 +72,7 @@ func (k *detours) rests(t turn, o *offered) (until time.Time, why policy.Rest) {
 		return k.spending.renews(t.rule), policy.Rest{Cause: policy.RestsLimited}
 	}
 	if s := k.budgetOf(t, &o.Detour); s.Level() == budget.Spent {
-		return s.Renews, policy.Rest{Cause: policy.RestsSpent, Err: spentError{s}}
+		return s.Renews, policy.Rest{Cause: policy.RestsSpent, Err: SpentError{s}}
 	}
 	for _, e := range t.ended {
 		if e.detour != nil && e.detour.ID == o.ID {

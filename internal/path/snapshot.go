@@ -33,9 +33,8 @@ type ConnState struct {
 	Since         time.Time
 	Traffic       string // the kind of traffic: short, messages or bulk
 	// Rule is the name of the rule that chose its policy. It is empty if none did.
-	Rule string
-	// Note says why the connection has no detour, or what it waits for. It may be empty.
-	Note     string
+	Rule     string
+	Note     Note
 	Subflows []SubflowState
 	// Tried lists the waypoints that the connection tried out, with the results, the earliest first.
 	Tried []Tryout
@@ -218,43 +217,4 @@ func (s *subflow) state() SubflowState {
 		st.State = "silent"
 	}
 	return st
-}
-
-func (m *Manager) note(t turn) string {
-	switch {
-	case t.isExcluded():
-		return m.exclusionNote(t.excluded, t.remote.Addr())
-	case t.refused:
-		return "the kernel manages its paths itself"
-	case t.halfClosed:
-		return "an end has closed its direction, so the kernel opens no more subflows"
-	case t.abandoned(m.cfg.Inactivity):
-		return describeAbandoned(m.cfg.Inactivity)
-	case t.denied():
-		return "the server allows no further subflow to its address"
-	case t.waits():
-		return "detour waits for the server's first data"
-	case t.now.Before(t.room.at):
-		return "the server takes no further subflow now"
-	case t.growth != nil:
-		return "further subflows are opened later"
-	case t.capped:
-		return m.places.note(t)
-	case len(t.rule.Quota) > 0 && m.detours.spending.note(t.rule, t.now) != "":
-		return m.detours.spending.note(t.rule, t.now)
-	case t.isShort() && t.has(func(s *subflow) bool { return s.detour != nil && s.isLossy() }):
-		return "its detour loses too much to carry data, and no other is at hand"
-	case t.isShort() && m.spentFor(t):
-		return "this month's budget of bytes through waypoints is used up"
-	case t.isShort():
-		return cmp.Or(m.detours.spending.closedNote(t.rule, t.now), shortNote(t.rule))
-	}
-	return ""
-}
-
-func shortNote(r *Rule) string {
-	if r.Name != "" {
-		return "other paths do not work now"
-	}
-	return "no detour to this server is at hand"
 }

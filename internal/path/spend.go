@@ -70,10 +70,10 @@ func (k *detours) budgetOf(t turn, d *Detour) budget.Standing {
 	return k.budget.Of(d.Waypoint, t.host.isMetered(d.Local, t.conn))
 }
 
-// spentError is the reason for not using a detour whose budget is used up.
-type spentError struct{ budget.Standing }
+// SpentError is the reason for not using a detour whose budget is used up.
+type SpentError struct{ budget.Standing }
 
-func (e spentError) Error() string { return SpentWords(e.Standing) }
+func (e SpentError) Error() string { return SpentWords(e.Standing) }
 
 // SpentWords returns a sentence that names a budget that is used up.
 func SpentWords(s budget.Standing) string {
@@ -132,14 +132,15 @@ func (m *Manager) keepBudgets(t turn) {
 	}
 }
 
-// spentFor reports whether a detour would lead to the connection's server if its budget were not used up.
-func (m *Manager) spentFor(t turn) bool {
+// spentFor returns a budget that is used up, and without which a detour would lead to the connection's server. It returns one
+// that is not used up if there is none.
+func (m *Manager) spentFor(t turn) budget.Standing {
 	for o := range m.detours.leading(t.server) {
-		if m.detours.budgetOf(t, &o.Detour).Level() == budget.Spent {
-			return true
+		if s := m.detours.budgetOf(t, &o.Detour); s.Level() == budget.Spent {
+			return s
 		}
 	}
-	return m.allSpent(t)
+	return m.detours.budgetOf(t, &Detour{})
 }
 
 // allSpent reports whether the budget for all waypoints is used up, so that none need be asked.

@@ -69,8 +69,8 @@ func TestBudgetIsUsedUp(t *testing.T) {
 			t.Errorf("why not %s: %q", waypoint, why)
 		}
 	}
-	if note := s.m.Snapshot(s.now).Conns[0].Note; note != "this month's budget of bytes through waypoints is used up" {
-		t.Errorf("note: %q", note)
+	if note := s.m.Snapshot(s.now).Conns[0].Note; note.Text != "this month's budget of bytes through waypoints is used up" || note.Code != path.NoteBudget || note.Budget != budget.Total {
+		t.Errorf("note: %+v", note)
 	}
 	s.now = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 	s.bulk(10 * time.Second)

@@ -1,6 +1,7 @@
 package tomlfile
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"reflect"
@@ -148,10 +149,15 @@ func List(words []string) string {
 // Nearest returns the end of a sentence that names the known word closest to word, or all known
 // words if none is close.
 func Nearest(word string, known []string) string {
+	return cmp.Or(Suggestion(word, known), "; known here: "+strings.Join(known, ", "))
+}
+
+// Suggestion returns the end of a sentence that names the known word closest to word. It is empty if none is close.
+func Suggestion(word string, known []string) string {
 	if near := Near(word, known); len(near) > 0 {
 		return fmt.Sprintf("; did you mean %q?", near[0])
 	}
-	return "; known here: " + strings.Join(known, ", ")
+	return ""
 }
 
 // Near returns the known words that may have been meant, the closest first.

@@ -239,5 +239,11 @@ func TestNearest(t *testing.T) {
 		if got := Nearest(word, known); got != want {
 			t.Errorf("%q: %s, want %s", word, got, want)
 		}
+		if word == "queue" {
+			want = ""
+		}
+		if got := Suggestion(word, known); got != want {
+			t.Errorf("%q: the suggestion is %q, want %q", word, got, want)
+		}
 	}
 }

@@ -96,7 +96,7 @@ func (s *screen) draw() {
 		s.waypoints(shown)
 		left -= shown + 1
 	} else if st := &s.m.feed.status; n == 0 && st.Client != nil && left >= 6 {
-		lines := ui.Wrap(ui.NoWaypoints(st.Collective != nil), s.columns)
+		lines := ui.Wrap(ui.NoWaypoints(st.Client, st.Collective != nil), s.columns)
 		for _, l := range lines[:min(len(lines), left-2)] {
 			s.add(Line{{l, Dim}})
 			left--

@@ -19,14 +19,14 @@ import (
 // mostConnections is the number of connections that Status shows.
 const mostConnections = 10
 
-// Status writes s as text, with the busiest connections.
+// Status writes s as text, with the busiest connections. On a terminal, it folds long lines.
 func Status(w io.Writer, s api.Status, now time.Time) error {
-	return status(&printer{w: w}, s, now)
+	return status(&printer{w: w, columns: columnsOf(w)}, s, now)
 }
 
-// Details writes s as text, with all connections and everything known about each path.
+// Details writes s as text, with all connections and everything known about each path. On a terminal, it folds long lines.
 func Details(w io.Writer, s api.Status, now time.Time) error {
-	return status(&printer{w: w, details: true}, s, now)
+	return status(&printer{w: w, columns: columnsOf(w), details: true}, s, now)
 }
 
 func status(p *printer, s api.Status, now time.Time) error {
@@ -100,7 +100,7 @@ func (p *printer) connectionTables(list []api.Connection, past bool, now time.Ti
 	for _, c := range list {
 		note := ""
 		if c.Note != "" {
-			note = "  (" + c.Note + ")"
+			note = " (" + c.Note + ")"
 		}
 		if c.Policy != "" {
 			note = ", " + c.Policy + note

@@ -140,11 +140,12 @@ func TestStatus(t *testing.T) {
 	idle := api.Status{Member: "alice", Version: "v1.0.0", Roles: []string{"client"}, Since: ago(5 * time.Second), Client: &api.Using{}}
 	plain := idle
 	plain.Client = &api.Using{Plain: []netip.AddrPort{at("203.0.113.5:443"), at("203.0.113.5:443"), at("[2001:db8:5::5]:22")}}
-	offered, elsewhere := plain, plain
+	offered, elsewhere, avoiding := plain, plain, idle
 	withConverter := *plain.Client
 	withConverter.Converting.Offered = []string{"bob", "dave"}
 	offered.Client, elsewhere.Collective = &withConverter, member.Collective
-	for name, s := range map[string]api.Status{"both": both, "idle": idle, "plain": plain, "plain-offered": offered, "plain-member": elsewhere, "member": member, "lonely": lonely, "expelled": expelled} {
+	avoiding.Client = &api.Using{Steering: api.Steering{Avoid: []api.Steered{{Name: "bob"}, {Name: "carlo", Unknown: true}}}}
+	for name, s := range map[string]api.Status{"both": both, "idle": idle, "plain": plain, "plain-offered": offered, "plain-member": elsewhere, "member": member, "lonely": lonely, "avoiding": avoiding, "expelled": expelled} {
 		t.Run(name, func(t *testing.T) {
 			var b strings.Builder
 			if err := Status(&b, s, now); err != nil {
@@ -153,6 +154,7 @@ func TestStatus(t *testing.T) {
 			compare(t, "testdata/status-"+name+".txt", b.String())
 		})
 	}
+	onTerminals(t, "status-both", []int{60, 80}, func(p *printer) error { return status(p, both, now) })
 }
 
 // The reasons below the table distinguish the addresses of one waypoint. A kind that can never be used at an address is
@@ -274,13 +276,18 @@ func TestWhy(t *testing.T) {
 		}
 		compare(t, "testdata/why-"+name+".txt", b.String())
 	}
-	for _, columns := range []int{80, 120} { // on terminals
+	onTerminals(t, "why-full", []int{80, 120}, func(p *printer) error { return p.why(&full, now) })
+}
+
+// onTerminals compares what write prints on terminals of these widths with golden files. No line may be wider.
+func onTerminals(t *testing.T, name string, widths []int, write func(*printer) error) {
+	t.Helper()
+	for _, columns := range widths {
 		var b strings.Builder
-		p := &printer{w: &b, columns: columns}
-		if err := p.why(&full, now); err != nil {
+		if err := write(&printer{w: &b, columns: columns}); err != nil {
 			t.Fatal(err)
 		}
-		compare(t, fmt.Sprintf("testdata/why-full-%d.txt", columns), b.String())
+		compare(t, fmt.Sprintf("testdata/%s-%d.txt", name, columns), b.String())
 		for line := range strings.Lines(b.String()) {
 			if len(line)-len("\n") > columns {
 				t.Errorf("with %d columns, a line has %d: %s", columns, len(line)-1, line)

@@ -12,7 +12,7 @@ import (
 func (p *printer) waypoints(u *api.Using, isMember bool, now time.Time) {
 	p.linef("")
 	if len(u.Waypoints) == 0 {
-		p.linef("%s", NoWaypoints(isMember))
+		p.linef("%s", NoWaypoints(u, isMember))
 		return
 	}
 	p.linef("Waypoints")
@@ -36,9 +36,18 @@ func (p *printer) waypoints(u *api.Using, isMember bool, now time.Time) {
 	}
 }
 
-// NoWaypoints returns the text for a host that knows no waypoints, with what to do about it. isMember reports whether the
-// host has joined a collective.
-func NoWaypoints(isMember bool) string {
+// NoWaypoints returns the text for a host that uses no waypoints, with what to do about it. isMember reports whether the host
+// has joined a collective.
+func NoWaypoints(u *api.Using, isMember bool) string {
+	var avoided []string
+	for _, w := range u.Steering.Avoid {
+		if !w.Unknown {
+			avoided = append(avoided, w.Name)
+		}
+	}
+	if len(avoided) > 0 {
+		return fmt.Sprintf("No waypoint is in use: connections have only their direct path. You avoid %s.", strings.Join(avoided, ", "))
+	}
 	const none = "No waypoints are known: connections have only their direct path. "
 	if isMember {
 		return none + "Each host that joins the collective later becomes one, except with `dcol join --client-only`."

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/api"
 	devtools "github.com/detour-collective/dcol/lab/browser"
 )
 
@@ -302,7 +303,7 @@ func TestInBrowser(t *testing.T) {
 	c.waitFor("connections are filtered", `[...document.querySelectorAll('#connection-rows tr')].length < 14 && [...document.querySelectorAll('#connection-rows tr')].every((r) => r.textContent.includes('via carol'))`)
 	c.must(c.Look(360, 500, "dark")) // the explanation is longer than this screen
 	c.click("#connection-rows button")
-	c.waitFor("the explanation is shown", `['it loses least', 'its round trip is longer', 'ip mptcp limits', 'MP_CAPABLE is removed', 'a message takes about 26 ms', 'a message takes at least 12 ms', 'bob and the direct path: each has a bottleneck of its own', 'other members on bob: loss below 0.5 %', 'bulk rate 17.5 Mbit/s of all connections together', 'via bob (in-band at 192.0.2.77, mapped): others come first', 'carried 2.0 Mbit/s while it was tried', 'ended, because its rate fell from 18.2 Mbit/s to 0.9 Mbit/s', 'direct, taken: a message takes 57 ms', 'it is taken when carol fails; a download would gain nothing from it', 'not tried with this server lately', 'none through dave, which is closed', 'hop 4 quoted'].every((w) => document.querySelector('#why').textContent.includes(w)) && document.activeElement.id === 'why'`)
+	c.waitFor("the explanation is shown", `['it loses least', 'its round trip is longer', 'ip mptcp limits', 'MP_CAPABLE is removed', 'a message takes about 26 ms', 'a message takes at least 12 ms', 'bob and the direct path: each has a bottleneck of its own', 'other members on bob: loss below 0.5 %', 'bulk rate 17.5 Mbit/s of all connections together', 'via bob (in-band at 192.0.2.77, mapped): others come first', 'carried 2.0 Mbit/s while it was tried', 'ended, because its rate fell from 18.2 Mbit/s to 0.9 Mbit/s', 'direct, taken: a message takes 57 ms', 'it is taken when carol fails; a message takes about 33 ms; a download would gain nothing from it', 'not tried with this server lately', 'none through dave, which is closed', 'hop 4 quoted'].every((w) => document.querySelector('#why').textContent.includes(w)) && document.activeElement.id === 'why'`)
 	c.waitFor("its heading is in sight", `(({top, bottom}) => top >= document.querySelector('nav').getBoundingClientRect().bottom && bottom < innerHeight)(document.querySelector('#why h3').getBoundingClientRect())`)
 	var notes int
 	c.eval(`document.querySelector('#why').textContent.split('the server takes 2').length - 1`, &notes)
@@ -396,6 +397,41 @@ func TestForwardingClientInBrowser(t *testing.T) {
 	agent.connections = 3
 	agent.mu.Unlock()
 	c.waitFor("a connection is shown, and nothing has moved", `document.querySelectorAll('#connection-rows tr').length === 3 && `+first)
+}
+
+// The page warns of a choice that leaves no waypoint that works, and of names that are no waypoint's. Each choice of a waypoint
+// has a row, in which it can be undone.
+func TestChoiceInBrowser(t *testing.T) {
+	c := startChromium(t)
+	agent := &fake{connections: 2, steering: &api.Steering{
+		Use: []api.Steered{{Name: "dave"}, {Name: "carlo", Unknown: true}}, Only: true,
+		Avoid:   []api.Steered{{Name: "bob", Until: time.Now().Add(time.Hour)}, {Name: "eve"}},
+		Warning: "dave is down, carlo is not connected: connections have only their direct path until one of them is back; `dcol use --reset` undoes this",
+	}}
+	s := serve(t, agent)
+	c.must(c.Open(s.Link(Reader{})))
+	c.waitFor("the warning stands out", `document.querySelector('#choices .warn').textContent.startsWith('dave is down, carlo is not connected') && document.querySelector('#choices .warn code').textContent === 'dcol use --reset'`)
+	row := func(name string) string {
+		return fmt.Sprintf(`[...[...document.querySelectorAll('#waypoint-rows tr')].find((r) => r.dataset.key === %q).children].map((e) => e.textContent).join('|')`, name)
+	}
+	c.waitFor("an unknown waypoint has a row that says so", row("carlo")+` === 'carlo|unknownthis host knows no such waypoint|–|–|0 bit/s|–|Use only ✓Avoid' && document.querySelector('[aria-label="Avoid: carlo"]').disabled`)
+	c.waitFor("an avoided waypoint without a session keeps its row", row("eve")+` === 'eve|avoided|–|–|0 bit/s|–|Use firstAvoid ✓'`)
+	for _, size := range []struct {
+		name  string
+		width int
+	}{{"desktop", 1280}, {"phone", 360}} {
+		for _, scheme := range []string{"light", "dark"} {
+			c.must(c.Look(size.width, 800, scheme))
+			var wrong []string
+			c.eval(findings, &wrong)
+			if len(wrong) > 0 {
+				t.Errorf("%s, %s:\n%s", size.name, scheme, strings.Join(wrong, "\n"))
+			}
+			c.screenshot("choice-" + size.name + "-" + scheme)
+		}
+	}
+	c.eval(`document.querySelector('[aria-label="Avoid: eve"]').click() ?? true`, new(bool))
+	c.waitFor("the choice is to be undone, which this agent refuses", `document.querySelector('#steer-note').textContent === 'the configuration cannot be read'`)
 }
 
 // The page of a host without a collective says what to do next. It has no sections of clients on a host that is no client.

@@ -123,7 +123,7 @@ func (h *hub) look(ctx context.Context) {
 		if s.Client != nil {
 			m.Connections, m.Loads = len(s.Client.Connections), top.Loads(s.Client)
 			if len(s.Client.Waypoints) == 0 {
-				m.NoWaypoints = ui.NoWaypoints(s.Collective != nil)
+				m.NoWaypoints = ui.NoWaypoints(s.Client, s.Collective != nil)
 			}
 			m.Choices = ui.Choices(s.Client, now)
 			shown := *s.Client

@@ -34,6 +34,7 @@ type fake struct {
 	joined      int // number of members besides alice and bob
 	noClient    bool
 	fresh       bool // without a collective, waypoints and members served
+	steering    *api.Steering
 	steered     []api.SteerRequest
 	since       time.Time // of the last request for the history
 }
@@ -56,6 +57,9 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 		Steering: api.Steering{Use: []api.Steered{}, Avoid: []api.Steered{{Name: "dave"}}},
 		Budgets:  []api.Budget{{Scope: "total", Used: 9e9, Limit: 10e9, Level: "nearly"}},
 	}
+	if f.steering != nil {
+		using.Steering = *f.steering
+	}
 	for i := range f.connections {
 		server := netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 250)}), 443)
 		c := api.Connection{
@@ -73,7 +77,7 @@ func (f *fake) Status(context.Context) (api.Status, error) {
 		using.Connections = append(using.Connections, c)
 	}
 	if f.fresh {
-		using.Waypoints, using.Plain = nil, []netip.AddrPort{at("203.0.113.5:443")}
+		using.Waypoints, using.Steering.Avoid, using.Plain = nil, []api.Steered{{Name: "carlo", Unknown: true}}, []netip.AddrPort{at("203.0.113.5:443")}
 	}
 	roles := []string{"client", "waypoint"}
 	if f.noClient {
@@ -145,8 +149,8 @@ func (f *fake) Why(_ context.Context, r api.WhyRequest) (api.Why, error) {
 		Candidates: []api.Candidate{
 			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.7"), Kind: "in-band", Taken: true, Untried: true, Why: "it loses least", Measured: api.Measured{At: now, MinRTT: 24, Goodput: 17.5e6}, Wait: 26, Guessed: true,
 				Claimed: &api.Claimed{Members: 3, Loss: "below 0.5 %"}, Bottlenecks: []api.Bottleneck{{Relation: "apart", Pairs: 5, Lost: 0.02, Least: -0.1, Most: 0.14}}},
-			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.77"), Kind: "in-band", Why: "others come first", Change: "it is taken when carol fails", Expected: new(float64)},
-			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.77"), Kind: "mapped", Why: "others come first", Change: "it is taken when carol fails", Expected: new(float64)},
+			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.77"), Kind: "in-band", Why: "others come first", Change: "it is taken when carol fails", Expected: new(float64), Wait: 33, Guessed: true},
+			{Waypoint: "bob", Addr: netip.MustParseAddr("192.0.2.77"), Kind: "mapped", Why: "others come first", Change: "it is taken when carol fails", Expected: new(float64), Wait: 34, Guessed: true},
 			{Waypoint: "carol", Kind: "wireguard", Wait: 12, Guessed: true, AtLeast: true, Why: "the server accepts no more subflows", Until: now.Add(time.Minute)},
 		},
 		Closed: []api.ClosedConnection{{Connection: api.Connection{Remote: r.Server, Since: now.Add(-time.Minute), Subflows: []api.Subflow{{Kind: "direct"}, {Kind: "in-band", Waypoint: "bob", Why: "it lost least"}}}, Ended: now.Add(-30 * time.Second)}},

@@ -62,7 +62,7 @@ func oneOf[T ~string](p problems, path string, value T, allowed ...T) bool {
 	case value == "":
 		p.report(path, "is missing; use %s", strings.Join(words, ", "))
 	default:
-		p.report(path, "%q is not one of %s%s", value, strings.Join(words, ", "), Suggestion(string(value), words))
+		p.report(path, "%q is not one of %s%s", value, strings.Join(words, ", "), tomlfile.Suggestion(string(value), words))
 	}
 	return false
 }
@@ -74,13 +74,4 @@ func Words[T ~string](values []T) []string {
 		written[i] = string(v)
 	}
 	return written
-}
-
-// Suggestion returns the end of a sentence that names the allowed word that was probably meant. It is empty if none is
-// close.
-func Suggestion(value string, allowed []string) string {
-	if s := tomlfile.Nearest(value, allowed); strings.Contains(s, "did you mean") {
-		return s
-	}
-	return ""
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/detour-collective/dcol/internal/tomlfile"
 	"github.com/detour-collective/dcol/lab/scenario"
 )
 
@@ -79,7 +80,7 @@ func read(nameOrPath string) (file string, data []byte, err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrInvalid):
 		return file, nil, fmt.Errorf("there is no file %q and no scenario of that name%s\nthose that come with dcol: %s",
-			nameOrPath, scenario.Suggestion(nameOrPath, Names()), strings.Join(Names(), ", "))
+			nameOrPath, tomlfile.Suggestion(nameOrPath, Names()), strings.Join(Names(), ", "))
 	case err != nil:
 		return file, nil, fmt.Errorf("read the scenario: %w", err)
 	}

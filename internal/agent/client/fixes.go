@@ -8,75 +8,84 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/path"
-	"github.com/detour-collective/dcol/internal/path/policy"
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
-// fixes maps words of the reasons in internal/path to what a user can do about them.
-var fixes = []struct{ words, fix string }{
-	{"the server accepts no more subflows", fixLimit},
-	{"the server takes no further subflow", fixLimit},
-	{"beside the first", fixLimit},
-	{"the server allows no further subflow to its address", "on a server of your own: sysctl -w net.mptcp.allow_join_initial_addr_port=1, if no load balancer distributes its connections"},
-	{"the quota of", fixQuota},
-	{"the quotas of", fixQuota},
-	{"its quota is used up", fixQuota},
-	{"(client.budget.waypoint)", "dcol config set client.budget.waypoint AMOUNT raises the budget after a restart of the agent; it begins anew with the month"},
-	{"(client.budget.metered)", "dcol config set client.budget.metered AMOUNT raises the budget after a restart of the agent; it begins anew with the month"},
-	{"(client.budget.total)", fixBudget},
-	{"budget of bytes through waypoints is used up", fixBudget},
-	{"was in client.exclude when the connection began", "open a new connection: client.exclude decides when a connection begins"},
-	{"in-band does not get through on this path", "a tunnel hides TCP options from middleboxes: use a waypoint that offers wireguard, and have wireguard in client.kinds; dcol trace finds where the option is removed, and dcol map SERVER:PORT --via WAYPOINT shows whether the waypoint forwards to the port"},
+// fixes maps codes of reasons to what a user can do about them.
+var fixes = map[string]string{
+	"server-limit":  "on a server of your own: ip mptcp limits set subflows 8; by default, Linux accepts two besides the first",
+	"server-denies": "on a server of your own: sysctl -w net.mptcp.allow_join_initial_addr_port=1, if no load balancer distributes its connections",
+	"quota":         fixQuota,
+	"rests-quota":   fixQuota,
+	"was-excluded":  "open a new connection: client.exclude decides when a connection begins",
+	"budget-low":    fixOfBudget("waypoint"),
 }
 
 const (
-	fixLimit  = "on a server of your own: ip mptcp limits set subflows 8; by default, Linux accepts two besides the first"
-	fixQuota  = "raise quota in the [[policy]] of these connections, or wait until quota_every has passed"
-	fixBudget = "dcol config set client.budget.total AMOUNT raises the budget after a restart of the agent; it begins anew with the month"
+	fixQuota   = "raise quota in the [[policy]] of these connections, or wait until quota_every has passed"
+	fixBlocked = "a tunnel hides TCP options from middleboxes: use a waypoint that offers wireguard, and have wireguard in client.kinds; dcol trace finds where the option is removed, and dcol map SERVER:PORT --via WAYPOINT shows whether the waypoint forwards to the port"
 )
+
+func fixOfBudget(key string) string {
+	return "dcol config set client.budget." + key + " AMOUNT raises the budget after a restart of the agent; it begins anew with the month"
+}
 
 // fixesOf returns what can be done about the reasons in an explanation, each once.
 func fixesOf(w *api.Why, s *steering) (list []string) {
-	list = s.fixesOfChoice(unwanted(w))
-	if strings.Contains(w.Note, "is in client.exclude") {
-		list = append(list, fixOfExclusion(w.Server.Addr(), s.settings.Exclude))
+	list = s.fixesOfChoice(s.unwanted(w))
+	add := func(fix string) {
+		if fix != "" && !slices.Contains(list, fix) {
+			list = append(list, fix)
+		}
 	}
-	reasons := []string{w.Note}
+	switch r := w.NoteReason; {
+	case r == nil:
+	case r.Code == "excluded":
+		add(fixOfExclusion(w.Server.Addr(), s.settings.Exclude))
+	default:
+		add(fixOf(r))
+	}
 	for i := range w.Candidates {
-		if !w.Candidates[i].Taken {
-			reasons = append(reasons, w.Candidates[i].Why)
+		switch c := &w.Candidates[i]; {
+		case c.Taken:
+		case c.Kind == path.InBand.String() && c.Reason.Code == "rests-blocked":
+			add(fixBlocked)
+		default:
+			add(fixOf(&c.Reason))
 		}
 	}
 	for i := range w.Connections {
-		reasons = append(reasons, w.Connections[i].Note)
-	}
-	for _, reason := range reasons {
-		for _, f := range fixes {
-			if strings.Contains(reason, f.words) && !slices.Contains(list, f.fix) {
-				list = append(list, f.fix)
-			}
+		if r := w.Connections[i].NoteReason; r != nil {
+			add(fixOf(r))
 		}
 	}
 	return list
 }
 
-// unwanted returns the waypoints of which an explanation says that the operator does not want them.
-func unwanted(w *api.Why) (names []string) {
+// fixOf returns what can be done about a reason. It is empty if that is nothing.
+func fixOf(r *api.Reason) string {
+	if r.Budget != "" {
+		return fixOfBudget(r.Budget)
+	}
+	return fixes[r.Code]
+}
+
+// unwanted returns the waypoints of an explanation that the operator does not want.
+func (s *steering) unwanted(w *api.Why) (names []string) {
 	for i := range w.Candidates {
-		if c := &w.Candidates[i]; !c.Taken && c.Why == unwantedWords {
+		if c := &w.Candidates[i]; c.Reason.Code == "rests-unwanted" {
 			names = append(names, c.Waypoint)
 		}
 	}
+	will := s.will()
 	for _, u := range w.Unavailable {
-		if u.Why == unwantedWords {
+		if !will.Allows(u.Waypoint) {
 			names = append(names, u.Waypoint)
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
-
-var unwantedWords = policy.Rest{Cause: policy.RestsUnwanted}.Words(path.InBand)
 
 // fixesOfChoice returns how to allow waypoints that the operator's choice excludes. A change of the configuration also ends
 // the choice that was made while the agent ran.

@@ -1,13 +1,9 @@
 package client
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
+	"maps"
 	"net/netip"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,22 +12,44 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
+	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/budget"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 func TestFixes(t *testing.T) {
 	w := api.Why{
-		Connections: []api.Connection{{Note: "the server takes 2 beside the first subflow"}},
+		Connections: []api.Connection{{NoteReason: &api.Reason{Code: "server-limit"}}, {}},
 		Candidates: []api.Candidate{
-			{Taken: true, Why: "the quota of wwan0 is used up"},
-			{Why: "the server accepts no more subflows"}, {Why: "a spare: others come first"},
+			{Taken: true, Reason: api.Reason{Code: "rests-quota"}},
+			{Kind: "wireguard", Reason: api.Reason{Code: "rests-blocked"}},
+			{Kind: "in-band", Reason: api.Reason{Code: "rests-blocked"}},
+			{Reason: api.Reason{Code: "server-limit"}}, {Reason: api.Reason{Code: "later"}},
+			{Reason: api.Reason{Code: "budget-low"}}, {Reason: api.Reason{Code: "rests-budget", Budget: "waypoint"}},
 		},
-		Note: "this month's 20 GB for detours are used up (client.budget.total)",
+		NoteReason: &api.Reason{Code: "budget", Budget: "total"},
 	}
-	if d := cmp.Diff([]string{fixBudget, fixLimit}, fixesOf(&w, &steering{})); d != "" {
+	want := []string{fixOfBudget("total"), fixBlocked, fixes["server-limit"], fixOfBudget("waypoint")}
+	if d := cmp.Diff(want, fixesOf(&w, &steering{})); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if got := fixesOf(&api.Why{Note: "no detour leads there now"}, &steering{}); got != nil {
+	if got := fixesOf(&api.Why{NoteReason: &api.Reason{Code: "no-detour"}}, &steering{}); got != nil {
 		t.Errorf("without a fix: %q", got)
+	}
+}
+
+// A reason names the budget that is used up, so that the fix names its key.
+func TestReasonNamesBudget(t *testing.T) {
+	spent := path.SpentError{Standing: budget.Standing{Scope: budget.Metered, Limit: 1, Used: 1}}
+	r := describeReason(&policy.CandidateReason{Cause: policy.CandidateRests, Rest: policy.Rest{Cause: policy.RestsSpent, Err: spent}})
+	if r.Code != "rests-budget" || r.Budget != "metered" {
+		t.Errorf("the reason is %+v", r)
+	}
+	if r := describeNote(&path.Note{Code: path.NoteBudget, Budget: budget.Waypoint}); r.Code != "budget" || r.Budget != "waypoint" {
+		t.Errorf("the note's reason is %+v", r)
+	}
+	if r := describeNote(&path.Note{}); r != nil {
+		t.Errorf("no note has the reason %+v", r)
 	}
 }
 
@@ -42,6 +60,7 @@ func TestFixesOfChoice(t *testing.T) {
 		avoid = `client.avoid has bob: dcol config set client.avoid '["eve"]', then dcol reload`
 		reset = "dcol use --reset takes waypoints as the configuration says"
 	)
+	unwanted := api.Reason{Code: "rests-unwanted"}
 	for name, test := range map[string]struct {
 		settings config.Client
 		request  api.SteerRequest
@@ -71,8 +90,8 @@ func TestFixesOfChoice(t *testing.T) {
 			t.Fatalf("%s: bob is allowed", name)
 		}
 		for _, w := range []api.Why{
-			{Candidates: []api.Candidate{{Waypoint: "bob", Why: unwantedWords}, {Waypoint: "bob", Kind: "in-band", Why: unwantedWords}}},
-			{Unavailable: []api.Unavailable{{Waypoint: "bob", Why: unwantedWords}}},
+			{Candidates: []api.Candidate{{Waypoint: "bob", Reason: unwanted}, {Waypoint: "bob", Kind: "in-band", Reason: unwanted}}},
+			{Unavailable: []api.Unavailable{{Waypoint: "bob"}}},
 		} {
 			if d := cmp.Diff(test.want, fixesOf(&w, &s)); d != "" {
 				t.Errorf("%s (-want +got)\n%s", name, d)
@@ -84,48 +103,30 @@ func TestFixesOfChoice(t *testing.T) {
 // A destination in client.exclude can be allowed, but not this host's own addresses.
 func TestFixOfExclusion(t *testing.T) {
 	s := newSteering(config.Client{Exclude: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16")}})
-	w := api.Why{Server: netip.MustParseAddrPort("10.0.2.2:443"), Note: "10.0.2.2 is in client.exclude (10.0.0.0/8)"}
+	w := api.Why{Server: netip.MustParseAddrPort("10.0.2.2:443"), NoteReason: &api.Reason{Code: "excluded"}}
 	if got := fixesOf(&w, &s); len(got) != 1 || !strings.HasPrefix(got[0], `dcol config set client.exclude '["192.168.0.0/16"]', then dcol reload, `) || !strings.Contains(got[0], "waypoint.allow") {
 		t.Errorf("excluded: %q", got)
 	}
-	w.Note = "10.0.2.2 is this host"
+	w.NoteReason.Code = "this-host"
 	if got := fixesOf(&w, &s); got != nil {
 		t.Errorf("this host: %q", got)
 	}
 }
 
-// The words are those of internal/path and its policies, or begin a text that these make.
-func TestFixesKnowTheReasons(t *testing.T) {
-	var texts strings.Builder
-	files, err := filepath.Glob("../../path/*.go")
-	if err != nil {
-		t.Fatal(err)
+// The codes are those of internal/path and its policies. docs/cli.md lists them.
+func TestFixesKnowTheCodes(t *testing.T) {
+	codes := []string{
+		string(path.NoteServerLimit), string(path.NoteServerDenies), string(path.NoteQuota), string(path.NoteExcluded), string(path.NoteWasExcluded),
 	}
-	more, err := filepath.Glob("../../path/policy/*.go")
-	if err != nil {
-		t.Fatal(err)
+	for cause := policy.CandidateChosen; cause <= policy.CandidateDrawn; cause++ {
+		codes = append(codes, (&policy.CandidateReason{Cause: cause}).Code())
 	}
-	for _, name := range slices.Concat(files, more) {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
-				if s, err := strconv.Unquote(text.Value); err == nil {
-					texts.WriteString(s + "\n")
-				}
-			}
-			return true
-		})
+	for rest := policy.RestsFailed; rest <= policy.RestsSpent; rest++ {
+		codes = append(codes, (&policy.CandidateReason{Cause: policy.CandidateRests, Rest: policy.Rest{Cause: rest}}).Code())
 	}
-	for _, f := range fixes {
-		words := strings.TrimPrefix(f.words, "in-band ") // the kind is put in
-		if !strings.Contains(texts.String(), words) {
-			t.Errorf("internal/path has no reason with %q", f.words)
+	for _, code := range slices.Concat(slices.Collect(maps.Keys(fixes)), []string{"rests-blocked", "rests-unwanted", "excluded"}) {
+		if !slices.Contains(codes, code) {
+			t.Errorf("no reason has the code %q", code)
 		}
 	}
 }

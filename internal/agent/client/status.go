@@ -145,7 +145,7 @@ func byStanding(list []path.DetourState) map[standingKey]path.DetourState {
 func describeConn(conn path.ConnState) api.Connection {
 	out := api.Connection{
 		Token: tokenText(conn.Token), Local: conn.Local, Remote: conn.Remote,
-		Since: conn.Since, Policy: conn.Rule, Traffic: conn.Traffic, Note: conn.Note, Subflows: make([]api.Subflow, 0, len(conn.Subflows)),
+		Since: conn.Since, Policy: conn.Rule, Traffic: conn.Traffic, Note: conn.Note.Text, NoteReason: describeNote(&conn.Note), Subflows: make([]api.Subflow, 0, len(conn.Subflows)),
 	}
 	for _, r := range conn.Tried {
 		out.Tried = append(out.Tried, api.Tried{

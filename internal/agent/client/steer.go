@@ -180,9 +180,9 @@ func (s *steering) warning(waypoints []api.Waypoint) string {
 		slices.Sort(tunnels)
 		paths = "their direct path, and " + strings.Join(slices.Compact(tunnels), " and ") + " if that still works,"
 	}
-	undo := "dcol use --reset undoes this"
+	undo := "`dcol use --reset` undoes this"
 	if s.settings.UseOnly && slices.Equal(s.use, s.settings.Use) {
-		undo = "dcol config set client.use_only false, then dcol reload, allows others"
+		undo = "`dcol config set client.use_only false`, then `dcol reload`, allows others"
 	}
 	return fmt.Sprintf("%s: connections have only %s until %s; %s", strings.Join(down, ", "), paths, until, undo)
 }

@@ -72,7 +72,7 @@ func TestSteeringWarns(t *testing.T) {
 	only := func(names ...string) api.SteerRequest {
 		return api.SteerRequest{Word: api.SteerUse, Waypoints: names, Only: true}
 	}
-	const undo = "dcol use --reset undoes this"
+	const undo = "`dcol use --reset` undoes this"
 	for name, test := range map[string]struct {
 		settings config.Client
 		request  api.SteerRequest
@@ -90,7 +90,7 @@ func TestSteeringWarns(t *testing.T) {
 		"not only":    {request: api.SteerRequest{Word: api.SteerUse, Waypoints: []string{"south"}}, now: []api.Waypoint{down("south")}},
 		"up":          {request: only("south"), now: []api.Waypoint{up("south")}},
 		"as reset":    {request: api.SteerRequest{Word: api.SteerReset}, now: []api.Waypoint{down("south")}},
-		"the setting": {settings: config.Client{Use: []string{"south"}, UseOnly: true}, request: api.SteerRequest{Word: api.SteerReset}, now: []api.Waypoint{down("south")}, want: "south is down: connections have only their direct path until it is back; dcol config set client.use_only false, then dcol reload, allows others"},
+		"the setting": {settings: config.Client{Use: []string{"south"}, UseOnly: true}, request: api.SteerRequest{Word: api.SteerReset}, now: []api.Waypoint{down("south")}, want: "south is down: connections have only their direct path until it is back; `dcol config set client.use_only false`, then `dcol reload`, allows others"},
 	} {
 		s := newSteering(test.settings)
 		if err := s.change(test.request, time.Unix(1, 0)); err != nil {

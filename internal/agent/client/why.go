@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -31,7 +32,7 @@ func (c *Client) Why(ctx context.Context, r api.WhyRequest) (api.Why, error) {
 		}
 		out := api.Why{
 			Schema: api.WhySchema, Server: x.Server, Connections: []api.Connection{}, Closed: []api.ClosedConnection{},
-			Direct: api.Outlook{Measured: describeKnown(x.Direct.Known), Wait: milliseconds(x.Direct.Wait), Expected: expected(&x.Direct)}, Candidates: []api.Candidate{}, Note: x.Note, Converter: c.converters.why(x.Server.Addr(), now),
+			Direct: api.Outlook{Measured: describeKnown(x.Direct.Known), Wait: milliseconds(x.Direct.Wait), Expected: expected(&x.Direct)}, Candidates: []api.Candidate{}, Note: x.Note.Text, NoteReason: describeNote(&x.Note), Converter: c.converters.why(x.Server.Addr(), now),
 		}
 		for _, conn := range x.Conns {
 			out.Connections = append(out.Connections, describeConn(conn))
@@ -123,7 +124,7 @@ func (c *Client) unavailable(x *path.Explanation, now time.Time) (list []api.Una
 // unavailableWhy returns why no detour through an address of a waypoint leads to a server; empty if that is not known.
 func (c *Client) unavailableWhy(v detour.Via, w *api.Waypoint, server netip.AddrPort, now time.Time) string {
 	if will := c.steering.will(); !will.Allows(v.Waypoint) {
-		return unwantedWords
+		return policy.Rest{Cause: policy.RestsUnwanted}.Words(path.InBand)
 	}
 	if refused := c.book.Refusal(v, server, now); refused != "" || w.State != api.WaypointUp {
 		return cmp.Or(refused, w.Why, string(w.State))
@@ -157,7 +158,23 @@ func expected(o *path.Outlook) *float64 {
 }
 
 func describeReason(r *policy.CandidateReason) api.Reason {
-	return api.Reason{Code: r.Code(), Loss: r.Loss, Failures: r.Failures, Compared: describeCompared(r.Compared())}
+	out := api.Reason{Code: r.Code(), Loss: r.Loss, Failures: r.Failures, Compared: describeCompared(r.Compared())}
+	if spent, ok := errors.AsType[path.SpentError](r.Rest.Err); ok {
+		out.Budget = spent.Scope.String()
+	}
+	return out
+}
+
+// describeNote describes for programs why a connection has no detour, or what it waits for. It returns nil for no note.
+func describeNote(n *path.Note) *api.Reason {
+	if n.Code == "" {
+		return nil
+	}
+	out := api.Reason{Code: string(n.Code)}
+	if n.Code == path.NoteBudget {
+		out.Budget = n.Budget.String()
+	}
+	return &out
 }
 
 // describeUse describes why a subflow is used as it is. It returns nil if nothing was decided.

@@ -122,7 +122,7 @@ func TestUnavailableWhy(t *testing.T) {
 	check("closed", api.Waypoint{State: api.WaypointClosed, Why: "switched off", Kinds: []api.WaypointKind{{Kind: "mapped", State: api.KindClosed}}}, server, "switched off")
 	check("moving", api.Waypoint{State: api.WaypointMoving}, server, "moving")
 	c.steering.avoid = map[string]time.Time{"bob": {}}
-	check("avoided", api.Waypoint{State: api.WaypointUp, Kinds: []api.WaypointKind{mapped}}, server, unwantedWords)
+	check("avoided", api.Waypoint{State: api.WaypointUp, Kinds: []api.WaypointKind{mapped}}, server, "you do not want this waypoint (dcol use, dcol avoid)")
 	c.steering.avoid = nil
 	c.book.Refused(c.book.Request(server, now)[0], detour.Refusal{Why: "port denied", Forbidden: true}, now)
 	check("denied", api.Waypoint{State: api.WaypointUp, Kinds: []api.WaypointKind{mapped}}, server, "port denied")

@@ -120,7 +120,7 @@ async function steer(word, name) {
 	}
 }
 
-const styles = {up: 'good', down: 'bad'};
+const styles = {up: 'good', down: 'bad', avoided: 'soft'};
 
 // family names an address of a waypoint among its others: by its family, or entirely if another one has the same family.
 function family(w, all) {
@@ -140,31 +140,37 @@ function known(all, text) {
 	return el('td', {class: none ? 'n unknown' : 'n'}, ...each(all, (w) => [el('span', {}, text(w))]));
 }
 
+// absent stands for a waypoint without a session in the rows of waypoints, so that the user's choice of it can be undone.
+const absent = (x, state) => ({state: x.unknown ? 'unknown' : state, why: x.unknown && 'this host knows no such waypoint', unknown: x.unknown, kinds: []});
+
 // waypoints shows a row for each waypoint. Its addresses have sessions of their own, and so round trips and losses.
 function waypoints(s) {
 	const byName = new Map(), used = (list, name) => list.some((x) => x.name === name), through = new Map();
 	for (const w of s.client?.waypoints ?? []) byName.set(w.name, [...(byName.get(w.name) ?? []), w]);
+	for (const [list, state] of [[s.client.steering.use, 'not connected'], [s.client.steering.avoid, 'avoided']]) {
+		for (const x of list) if (!byName.has(x.name)) byName.set(x.name, [absent(x, state)]);
+	}
 	for (const l of message.loads ?? []) through.set(l.waypoint, (through.get(l.waypoint) ?? 0) + l.receive_bps + l.send_bps);
 	const focused = document.activeElement?.dataset?.choice;
 	update($('waypoint-rows'), [...byName].map(([name, all]) => {
 		const first = used(s.client.steering.use, name), never = used(s.client.steering.avoid, name);
 		const button = (word, text, pressed) => el('button', {
-			type: 'button', 'aria-pressed': String(pressed), 'data-choice': `${word} ${name}`, 'aria-label': `${text}: ${name}`, onclick: () => steer(pressed ? 'reset' : word, name),
+			type: 'button', disabled: all[0].unknown, 'aria-pressed': String(pressed), 'data-choice': `${word} ${name}`, 'aria-label': `${text}: ${name}`, onclick: () => steer(pressed ? 'reset' : word, name),
 		}, pressed ? `${text} ✓` : text);
-		return el('tr', {'data-key': name}, el('td', {}, name, ...all.map((w) => el('div', {class: 'soft'}, w.address))),
+		return el('tr', {'data-key': name}, el('td', {}, name, ...all.filter((w) => w.address).map((w) => el('div', {class: 'soft'}, w.address))),
 			el('td', {}, ...each(all, (w) => [el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])])),
 			known(all, (w) => trip(w.rtt_ms)), known(all, (w) => w.state === 'down' || (w.loss_packets ?? 0) < 30 ? '–' : `${percent(w.loss)} loss`), el('td', {class: 'n'}, rate(through.get(name) ?? 0)),
 			known(all, (w) => w.kinds.filter((k) => k.state === 'ready').map((k) => k.kind).join(', ') || '–'), el('td', {class: 'n'}, button('use', s.client.steering.only && first ? 'Use only' : 'Use first', first), button('avoid', 'Avoid', never)));
 	}));
-	if (!byName.size) $('waypoint-rows').append(empty(7, ...withCode(message.no_waypoints)));
-	texts('choices', message.choices);
+	if (message.no_waypoints) $('waypoint-rows').append(empty(7, ...withCode(message.no_waypoints)));
+	texts('choices', message.choices, s.client.steering.warning);
 	if (focused) [...document.querySelectorAll('button[data-choice]')].find((b) => b.dataset.choice === focused)?.focus({preventScroll: true});
 }
 
-// texts shows a list of texts, or nothing without any.
-function texts(id, list) {
+// texts shows a list of texts, or nothing without any. One of them may be a warning.
+function texts(id, list, warning) {
 	$(id).hidden = !list?.length;
-	update($(id), (list ?? []).map((text) => el('li', {'data-key': text}, ...withCode(text))));
+	update($(id), (list ?? []).map((text) => el('li', {'data-key': text, class: text === warning && 'warn'}, ...withCode(text))));
 }
 
 // served shows what this host does for other members, if it is a waypoint.

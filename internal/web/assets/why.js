@@ -34,14 +34,15 @@ export function reasons(w, now) {
 const connection = (name, note, paths) => el('li', {}, el('strong', {}, name), note ? `: ${note}` : '', el('ul', {}, ...paths.map(([path, why]) => el('li', {}, why ? `${path}: ${why}` : path))));
 
 // detours returns the detours that a new connection may take, with their reasons as text. Detours through a waypoint that are
-// not taken for the same reason are one entry.
+// not taken for the same reason are one entry. Guesses of how long a message takes may differ: the first is shown.
 function detours(candidates) {
 	const list = [];
 	for (const c of candidates) {
-		const text = [c.why + until(c.until), c.change, c.taken && c.untried && 'not tried with this server lately', ...outlook(c), measured(c.measured)].filter(Boolean).join('; ');
-		const same = list.find((d) => !d.taken && !c.taken && d.waypoint === c.waypoint && d.text === text);
+		const words = (c) => [c.why + until(c.until), c.change, c.taken && c.untried && 'not tried with this server lately', ...outlook(c), measured(c.measured)].filter(Boolean).join('; ');
+		const text = words(c), alike = c.guessed ? words({...c, wait_ms: 0}) + ' guessed' : text;
+		const same = list.find((d) => !d.taken && !c.taken && d.waypoint === c.waypoint && d.alike === alike);
 		if (same) same.kinds.push(kind(c, candidates));
-		else list.push({waypoint: c.waypoint, kinds: [kind(c, candidates)], taken: c.taken, text});
+		else list.push({waypoint: c.waypoint, kinds: [kind(c, candidates)], taken: c.taken, text, alike});
 	}
 	return list.map((d) => ({...d, name: `${d.waypoint ? `via ${d.waypoint}` : 'direct'} (${d.kinds.join(', ')})`}));
 }
