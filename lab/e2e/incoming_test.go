@@ -56,10 +56,12 @@ func callable(t *testing.T, lease string) *world {
 func (w *world) isTaken() {
 	w.Helper()
 	w.incoming(alice, true, "")
-	w.eventually("bob's relay listens", func() error {
-		p := w.part(bob, incomingPart)
-		return holds(p.Listen != "" && p.Problem == "", "it has %+v", p)
-	})
+	for _, relay := range []struct{ host, part string }{{bob, incomingPart}, {alice, "incoming"}} {
+		w.eventually(relay.host+"'s relay listens", func() error {
+			p := w.part(relay.host, relay.part)
+			return holds(p.Listen != "" && p.Problem == "", "it has %+v", p)
+		})
+	}
 }
 
 // incoming waits until a host knows whether bob takes connections for its service, and why not.
