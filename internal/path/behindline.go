@@ -33,6 +33,25 @@ func (m *Manager) beginsBehindLine(t turn, d *Detour) bool {
 	return m.beginsAside(t, d) && within(l.proven, t.now, provenLasts) && !within(l.elsewhere[prefixOf(t.server.Addr())], t.now, provenLasts)
 }
 
+// joinsBehindLine reports whether a detour stands by when it joins, because a comparison in its connection has shown that the
+// line is the bottleneck, and the line still looks full. A full line may lose the packets of a session until it ends. When it is
+// back, its detour joins again. A challenger is compared anew, and a waypoint with another line may help.
+func (m *Manager) joinsBehindLine(t turn, d *Detour) bool {
+	if t.tryouts == nil || t.tryouts.challenge != nil || d.Kind.Own() || m.detours.steering.wants(d.Waypoint) {
+		return false
+	}
+	o := &t.tryouts.omissions
+	if !t.now.Before(o.alone) || !o.line.lasts(t.now) || !t.has(func(s *subflow) bool { return s.direct && s.up && !s.backup && s.backoff == 0 }) {
+		return false
+	}
+	return !m.detours.sessions.worth[viaOf(d)].counts(t.now) || m.detours.passesLine(d, t.now)
+}
+
+// behind returns why a detour stands by that joins then.
+func (o *omissions) behind(now time.Time) *aside {
+	return &aside{cause: addsNothing, since: now, until: o.alone, why: Verdict{With: o.before, Without: o.got, Line: true}}
+}
+
 // carryBesideLine lets the detours of a bulk connection carry that began as backups, if its direct path has another
 // bottleneck than the line. line tells whether there is a sign of a full line. It reports whether there were any.
 func (m *Manager) carryBesideLine(t turn, line bool) bool {

@@ -76,7 +76,6 @@ func (b *burden) holdsMuch(now time.Time) bool {
 // charge adds up what the subflows carried since the last sample, what they missed, and what waited for them.
 func (t turn) charge(moment measure.Moment) {
 	t.attention.peak.Take(moment.Elapsed, moment.Received+moment.Acked)
-	t.attention.kept.take(moment.Elapsed, t.inOrder(), t.data.acked)
 	carrying := t.where(func(s *subflow) bool { return !s.backup && s.measuredAt(t.now) })
 	var leader *subflow
 	for _, s := range carrying {
@@ -124,7 +123,7 @@ func (t turn) awaited(carrying []*subflow, s *subflow) (longest *subflow) {
 	if s.habits.burden.furthest > t.data.upTo {
 		return firstOf(carrying, s)
 	}
-	if t.attention.kept.bytes < keptLeast || !s.waiting.IsZero() {
+	if !t.attention.kept.isMuch() || !s.waiting.IsZero() {
 		return nil
 	}
 	for _, x := range carrying {
@@ -141,6 +140,9 @@ type kept struct {
 	acked uint64 // of the connection; 0: unknown
 	bytes float64
 }
+
+// isMuch reports whether the peer keeps so much that data must be missing.
+func (k *kept) isMuch() bool { return k.bytes >= keptLeast }
 
 // inOrder returns the payload for which the peer has just acknowledged that nothing before it on its subflow is missing.
 func (t turn) inOrder() (sum uint64) {

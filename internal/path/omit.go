@@ -363,6 +363,7 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 		o.wait(t)
 		if o.byLine {
 			o.line.refute(t.now)
+			o.alone = time.Time{}
 			m.detours.line.isNot(t)
 		}
 		for _, s := range o.trial {
@@ -405,24 +406,13 @@ func (o *omissions) begin(at reading) {
 	}
 }
 
-// isAlone reports whether the direct path carries alone, because a comparison has shown that the line is the bottleneck. A
-// detour may join then whose session was lost in the line's queue. A challenger is another matter, it is compared anew.
-func (t turn) isAlone() bool {
-	return t.tryouts != nil && t.tryouts.challenge == nil && t.now.Before(t.tryouts.omissions.alone)
-}
-
-// behind returns why a detour stands by that joins then.
-func (o *omissions) behind(now time.Time) *aside {
-	return &aside{cause: addsNothing, since: now, until: o.alone, why: Verdict{With: o.before, Without: o.got, Line: true}}
-}
-
 // restart starts the omission under way again.
 func (o *omissions) restart(now time.Time) { o.began, o.from = now, reading{} }
 
-// end ends the omission under way, and what the last one showed.
+// end ends the omission under way.
 func (o *omissions) end() {
 	clear(o.trial)
-	o.trial, o.alone = o.trial[:0], time.Time{}
+	o.trial = o.trial[:0]
 }
 
 // stop ends the omission under way without a result. The detours carry again.

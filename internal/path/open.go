@@ -183,11 +183,12 @@ func (m *Manager) asideAtFirst(t turn, d *Detour, choice policy.Choice) *aside {
 		return &aside{cause: standsBy, since: t.now}
 	case !choice.Standby && m.beginsBehindLine(t, d):
 		return &aside{cause: behindLine, since: t.now}
-	case !choice.Standby && t.isAlone():
-		return t.tryouts.omissions.behind(t.now)
 	case !choice.Standby:
 		if n, ok := m.addedNothing(t, d); ok {
 			return &aside{cause: t.idleCause(), since: t.now, until: n.until, why: n.why}
+		}
+		if m.joinsBehindLine(t, d) {
+			return t.tryouts.omissions.behind(t.now)
 		}
 	}
 	return nil

@@ -119,8 +119,8 @@ func (m *Manager) perhapsOurs(ends Ends) bool {
 // already.
 func (c *conn) counts(s *subflow) bool { return !c.adopted || !s.at.IsZero() }
 
-// since returns the growth of a counter. It is 0 if the counter fell, because the counters are then another
-// subflow's.
+// since returns the growth of a counter. It is 0 if the counter fell: then the counters are another subflow's, or an estimate
+// (Sample.BytesSacked) was too high.
 func since(now, before uint64) uint64 {
 	if now < before {
 		return 0

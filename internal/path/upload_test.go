@@ -14,6 +14,7 @@ type upload struct {
 	m      *path.Manager
 	now    time.Time
 	sample path.Sample
+	acked  uint64 // of the connection's data
 }
 
 func newUpload() *upload {
@@ -28,13 +29,16 @@ func newUpload() *upload {
 }
 
 // send lets time pass in which the peer acknowledges this many bytes every 100 ms. full is set if the program has filled
-// the send buffer.
-func (u *upload) send(long time.Duration, bytes uint64, full bool) {
+// the send buffer, kept if the peer keeps what arrives, because data before it is missing.
+func (u *upload) send(long time.Duration, bytes uint64, full, kept bool) {
 	for end := u.now.Add(long); u.now.Before(end); {
 		u.now = u.now.Add(dt)
 		u.sample.BytesAcked += bytes
+		if !kept {
+			u.acked += bytes
+		}
 		u.m.Handle(path.Measured{
-			Complete: true, Samples: []path.Sample{u.sample}, Progress: []path.Progress{{Token: 1, Acked: u.sample.BytesAcked, SendFull: full}},
+			Complete: true, Samples: []path.Sample{u.sample}, Progress: []path.Progress{{Token: 1, Acked: u.acked, SendFull: full}},
 		}, u.now)
 	}
 }
@@ -42,20 +46,29 @@ func (u *upload) send(long time.Duration, bytes uint64, full bool) {
 func (u *upload) kind() string { return u.m.Snapshot(u.now).Conns[0].Traffic }
 
 // An upload stays bulk while its data waits in the connection's own buffer, because data before it is late. Then no subflow
-// has anything to send. If the program has little to send, that looks the same on the subflows, but the buffer is not full.
+// has anything to send. It looks the same on the subflows if the program has little to send, or if the buffer is full because
+// the peer's program reads slowly. An upload over a slow line is bulk, too.
 func TestHeldUpUploadStaysBulk(t *testing.T) {
-	for _, held := range []bool{true, false} {
+	for name, tc := range map[string]struct {
+		full, kept, limited bool
+		want                string
+	}{
+		"held up":     {full: true, kept: true, want: "bulk"},
+		"slow line":   {full: true, limited: true, want: "bulk"},
+		"slow reader": {full: true, want: "messages"},
+		"little":      {want: "messages"},
+		"late":        {kept: true, want: "messages"},
+	} {
 		u := newUpload()
 		u.sample.Limited = true
-		u.send(4*time.Second, 50_000, true)
+		u.send(4*time.Second, 50_000, true, false)
 		if k := u.kind(); k != "bulk" {
 			t.Fatalf("it is %s at first", k)
 		}
-		u.sample.Limited = false
-		u.send(7*time.Second, 1500, held)
-		want := map[bool]string{true: "bulk", false: "messages"}[held]
-		if k := u.kind(); k != want {
-			t.Errorf("with a full buffer %v: it becomes %s", held, k)
+		u.sample.Limited = tc.limited
+		u.send(7*time.Second, 1500, tc.full, tc.kept)
+		if k := u.kind(); k != tc.want {
+			t.Errorf("%s: it becomes %s", name, k)
 		}
 	}
 }

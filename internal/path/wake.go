@@ -39,7 +39,7 @@ func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bo
 	if needed && t.carryAgainWhere(func(s *subflow) bool { return s.addsNothing() && !s.aside.why.isBurden() }) {
 		o.wait(t)
 		o.end()
-		o.carriers = t.carriers()
+		o.carriers, o.alone = t.carriers(), time.Time{}
 		return true
 	}
 	if o.guessed && over >= sumBefore {
@@ -71,7 +71,9 @@ func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bo
 func (t turn) wakeAll() (found bool) {
 	found = t.carryAgainWhere((*subflow).addsNothing)
 	if t.tryouts != nil {
-		t.tryouts.omissions.end()
+		o := &t.tryouts.omissions
+		o.end()
+		o.alone = time.Time{}
 	}
 	return found
 }

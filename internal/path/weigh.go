@@ -111,6 +111,8 @@ func (m *Manager) weigh(t turn) {
 	if t.attention == nil {
 		t.attention = &attention{traffic: measure.Traffic{Kind: t.kind}}
 	}
+	t.attention.kept.take(moment.Elapsed, t.inOrder(), t.data.acked)
+	moment.Backlogged = t.data.full && (moment.Limited || t.attention.kept.isMuch())
 	t.timeAnswers(moment)
 	if !t.kindSaid {
 		t.kind = t.attention.traffic.Take(t.now, moment)
@@ -144,7 +146,7 @@ func (m *Manager) weigh(t turn) {
 
 // moment sums up what happened on the connection since the last samples.
 func (t turn) moment() (m measure.Moment) {
-	m.Asked, m.Heard, m.Limited, m.SendFull = math.MaxInt64, math.MaxInt64, t.data.full, t.data.full
+	m.Asked, m.Heard = math.MaxInt64, math.MaxInt64
 	for _, s := range t.subflows {
 		if !s.measuredAt(t.now) {
 			continue

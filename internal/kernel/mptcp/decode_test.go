@@ -305,10 +305,12 @@ func TestBytesSacked(t *testing.T) {
 		m    Metrics
 		want uint64
 	}{
-		{Metrics{BytesSent: 30_000, BytesRetrans: 2000, BytesAcked: 18_000, Unacked: 10, Sacked: 4}, 4000},
-		{Metrics{BytesSent: 30_000, BytesAcked: 18_000, Unacked: 10}, 0},
-		{Metrics{BytesSent: 18_000, BytesAcked: 18_001, Unacked: 1, Sacked: 1}, 0}, // the FIN is in flight, and the SYN is acknowledged
-		{Metrics{BytesSent: 30_000, BytesAcked: 18_000, Sacked: 3}, 0},
+		{Metrics{BytesSent: 30_000, BytesRetrans: 2000, BytesAcked: 18_000, Unacked: 10, Sacked: 4, SndMSS: 1400}, 4000},
+		{Metrics{BytesSent: 2_000_000, BytesAcked: 18_000, Unacked: 10, Sacked: 4, SndMSS: 1400}, 5600}, // much was dropped on this host
+		{Metrics{BytesSent: 30_000, BytesRetrans: 60_000, BytesAcked: 18_000, Unacked: 10, Sacked: 4, SndMSS: 1400}, 0},
+		{Metrics{BytesSent: 30_000, BytesAcked: 18_000, Unacked: 10, SndMSS: 1400}, 0},
+		{Metrics{BytesSent: 18_000, BytesAcked: 18_001, Unacked: 1, Sacked: 1, SndMSS: 1400}, 0}, // the FIN is in flight, and the SYN is acknowledged
+		{Metrics{BytesSent: 30_000, BytesAcked: 18_000, Sacked: 3, SndMSS: 1400}, 0},
 	} {
 		if got := tc.m.BytesSacked(); got != tc.want {
 			t.Errorf("%+v: %d, want %d", tc.m, got, tc.want)

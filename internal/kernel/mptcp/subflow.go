@@ -88,13 +88,15 @@ const (
 )
 
 // BytesSacked estimates the payload that the peer has received although it misses some before it. The kernel counts only
-// segments, so their mean size is used.
+// segments, so their mean size is used. BytesSent also includes what this host's own queue or firewall dropped, so no segment
+// counts for more than SndMSS.
 func (m *Metrics) BytesSacked() uint64 {
-	sent, known := m.BytesSent-m.BytesRetrans, m.BytesAcked
+	sent, known := m.BytesSent-min(m.BytesSent, m.BytesRetrans), m.BytesAcked
 	if m.Sacked == 0 || m.Unacked == 0 || sent <= known {
 		return 0
 	}
-	return (sent - known) * uint64(min(m.Sacked, m.Unacked)) / uint64(m.Unacked)
+	inFlight := min(sent-known, uint64(m.Unacked)*uint64(m.SndMSS))
+	return inFlight * uint64(min(m.Sacked, m.Unacked)) / uint64(m.Unacked)
 }
 
 // LatestRTT returns the subflow's latest round trip, and how long ago it was measured. RTT stays as it is while this host

@@ -28,9 +28,11 @@ type Moment struct {
 	Trip time.Duration
 	// Asked is the time since this host last sent data, and Heard the time since data last arrived.
 	Asked, Heard time.Duration
-	// Limited is set if the network, not the program, limited what this host sent. SendFull is set if the program has also
-	// filled the send buffer.
-	Limited, SendFull bool
+	// Limited is set if the network, not the program, limited what this host sent.
+	Limited bool
+	// Backlogged is set if the program has filled the send buffer, and not because the peer's program is slow or the buffer is
+	// small: a subflow is Limited, or what was sent waits at the peer for missing data.
+	Backlogged bool
 	// Lossy is set if packets were lost.
 	Lossy bool
 	// Queued is set if data arrived that had waited in a queue, and SurelyQueued if the pauses between packets are too short
@@ -59,7 +61,7 @@ type traffic struct {
 	trickled int // samples in which other data moved
 	waiting  int // samples in which the connection waited for an answer
 	lossy    int
-	held     int // samples with a queue or a full send buffer
+	held     int // samples with a queue or a backlog
 	bytes    uint64
 	trips    float64 // round trips in the time of samples in which data moved
 }
@@ -67,7 +69,7 @@ type traffic struct {
 const (
 	// flight is the data that a sender may send before it hears from the other side (RFC 6928). If less moves in a
 	// round trip, the program holds it back, not the network. Exceptions are lost packets, a queue by the signs of Press,
-	// and a full send buffer: they show that the network holds it back, however slow it is.
+	// and a backlog: they show that the network holds it back, however slow it is.
 	flight = 10 * 1400
 	// lossyFlight takes the place of flight while packets are lost.
 	lossyFlight = 3 * 1400
@@ -147,7 +149,7 @@ func (c *traffic) take(m Moment) {
 	case m.waits():
 		c.waiting++
 	case moved == 0 && m.Heard > m.Trip*3/2: // idle; within a round trip the sender may wait for acknowledgements
-	case m.Acked > m.Received && !m.Limited:
+	case m.Acked > m.Received && !m.Limited && !m.Backlogged:
 		c.trickled++
 	default: // a receiver cannot tell what limits the sender
 		c.flowing++
@@ -155,7 +157,7 @@ func (c *traffic) take(m Moment) {
 	if m.Lossy {
 		c.lossy++
 	}
-	if m.Queued || m.SendFull && moved > 0 {
+	if m.Queued || m.Backlogged && moved > 0 {
 		c.held++
 	}
 	if moved > 0 {
@@ -167,7 +169,7 @@ func (c *traffic) take(m Moment) {
 // waits reports whether the connection waits for the answer to what this host sent. In the first part of a round trip
 // an answer to earlier data may be on its way. After some round trips it is a pause.
 func (m Moment) waits() bool {
-	return !m.Limited && m.Asked <= m.Heard && m.Asked >= max(5*time.Millisecond, m.Trip/4) && m.Asked < max(300*time.Millisecond, 3*m.Trip)
+	return !m.Limited && !m.Backlogged && m.Asked <= m.Heard && m.Asked >= max(5*time.Millisecond, m.Trip/4) && m.Asked < max(300*time.Millisecond, 3*m.Trip)
 }
 
 // looks returns the kind that the last seconds look like. ok is false if they look like none.
