@@ -24,7 +24,7 @@ type Explanation struct {
 	// Candidates lists the detours that lead to Server. Those that a new connection would take come first, in the
 	// order in which it would take them.
 	Candidates []Candidate
-	// Note says why a new connection would take no detour.
+	// Note is the reason why a new connection would take no detour. It is the zero value if it would take one.
 	Note Note
 }
 

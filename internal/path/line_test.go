@@ -86,7 +86,7 @@ func TestLineBehindBusyWaypoints(t *testing.T) {
 }
 
 // A full line may lose packets of sessions with waypoints for so long that the sessions end. When a session is back, its detour
-// joins again, and stands by like before.
+// joins again, and stands by as before.
 func TestDetourRejoinsBehindLine(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 39))
 	for i := range networks(24) {

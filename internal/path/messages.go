@@ -217,10 +217,10 @@ func (s *subflow) beyondTrip() (beyond time.Duration, known bool) {
 	return max(0, took-s.habits.trip.Base()), known
 }
 
-// estimate is what messages may expect of a subflow.
+// estimate holds the round trip and the loss that a message would probably have over a subflow.
 type estimate struct {
 	waypoint string
-	// wait is how long a message waits for its answer, with the delay by lost packets. trip is that without the delay.
+	// wait is the time from a message to its answer. It includes the average delay by lost packets, and trip does not.
 	wait, trip time.Duration
 	// loss is the share of packets that counts as lost when subflows are compared. surely is the share that is certainly lost.
 	loss, surely float64

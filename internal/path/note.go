@@ -6,7 +6,7 @@ import (
 	"github.com/detour-collective/dcol/internal/path/budget"
 )
 
-// Note says why a connection has no detour or no further one, or what it waits for. The zero value says nothing.
+// Note is the reason why a connection has too few detours, or none. The zero value means that there is nothing to say.
 type Note struct {
 	Code NoteCode
 	Text string
