@@ -14,9 +14,9 @@ import (
 // in use gives its place to the waypoint: the detour becomes a backup, its queue drains, and it ends. Then a subflow
 // through the waypoint joins.
 //
-//   - First the connection screens. Each of its detours gives its place to the next waypoint as soon as the detour's
-//     rate is known. The screening ends when no waypoint is left or enough were measured. Then the waypoints that
-//     gave most come back.
+//   - First the connection screens (screen.go). Each of its detours gives its place to the next waypoint as soon as the
+//     detour's rate is known. The screening ends when no waypoint is left or enough were measured. Then the waypoints
+//     that gave most come back. A connection does not screen if others measured its detours and enough waypoints.
 //   - Afterwards it challenges (challenge.go). From time to time one waypoint takes the place of the poorest detour.
 //     It was not measured yet, or it gave more before its record was lowered. It stays if all of this host's bulk
 //     connections to that network of servers together get more, so that one connection does not gain at the cost of
@@ -28,10 +28,6 @@ import (
 const (
 	// tryoutGain is the factor by which the rate must rise for a waypoint to take the place of another.
 	tryoutGain = 1.1
-	// screensMost is the number of waypoints that a connection screens at most.
-	screensMost = 6
-	// returnsMost is the number of waypoints that come back at most when the screening ends.
-	returnsMost = 4
 	// yieldsWithin is the longest time for which a detour that gives its place stays as a backup.
 	yieldsWithin = 800 * time.Millisecond
 	// joinsWithin is the time within which the waypoint must take the free place.
@@ -49,6 +45,7 @@ type tryouts struct {
 	results  []Tryout // the oldest first
 	screened int      // number of waypoints that took a place in the screening
 	returned int      // number of waypoints that came back at its end
+	informed bool     // other connections measured enough waypoints before it began
 	over     bool     // the screening has ended
 	ended    time.Time
 
@@ -126,6 +123,7 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 	}
 	if t.tryouts == nil {
 		t.tryouts = &tryouts{gap: challengeGap, omissions: omissions{gap: omitGap, stands: standsFor}, began: t.now}
+		t.tryouts.informed = m.isInformed(t)
 		m.omitFromStart(t)
 	}
 	tr := t.tryouts
@@ -291,155 +289,6 @@ func (t turn) took(waypoint string) {
 // busy reports whether a detour of the connection joins, ends or is being exchanged.
 func (t turn) busy() bool {
 	return t.tryouts.waits(t.now) || t.has(func(s *subflow) bool { return s.detour != nil && (!s.up || s.leaving || !s.crowded.IsZero()) })
-}
-
-// screen gives the place of a detour whose rate is known to a waypoint that was not measured. If no such waypoint is
-// left, it gives the place to a waypoint that gave more. It reports whether it gave a place.
-func (m *Manager) screen(t turn) bool {
-	tr := t.tryouts
-	ready := m.ready(t)
-	if len(ready) == 0 || t.busy() {
-		if t.tryouts.omissions.guessed && !t.has(func(s *subflow) bool { return s.detour != nil && !s.addsNothing() }) {
-			m.endScreening(t) // so that the omissions go on
-		}
-		return false
-	}
-	unmeasured := m.unmeasured(t)
-	if tr.screened == 0 && (len(unmeasured) == 0 || t.directCarriesMost()) {
-		m.endScreening(t)
-		return false
-	}
-	if !m.detours.holds(t) {
-		return false
-	}
-	for _, s := range ready {
-		m.result(t, s)
-	}
-	more := len(unmeasured) > 0 && tr.screened < screensMost && m.detours.exploration.may(t.now)
-	settled := true
-	for _, s := range ready {
-		if !t.mayYield(s.subflow) {
-			settled = settled && t.now.Sub(later(s.since, s.told.at)) >= 2*measure.SteadyMost
-			continue
-		}
-		if more {
-			tr.screened++
-			m.detours.history.retries(unmeasured[0], t.server, t.now)
-			t.yield(s.subflow, policy.Comparison{Waypoint: unmeasured[0], Goodput: s.rate}, nil)
-			return true
-		}
-		if best, goodput := m.bestTried(t); goodput >= tryoutGain*s.rate && goodput > 0 && tr.returned < returnsMost {
-			tr.returned++
-			t.yield(s.subflow, policy.Comparison{Waypoint: best, Goodput: s.rate, OtherGoodput: goodput}, nil)
-			return true
-		}
-	}
-	if tr.screened > 0 && !more && settled && len(ready) == t.beside(func(s *subflow) bool { return s.detour != nil }) {
-		m.endScreening(t)
-	}
-	return false
-}
-
-// directCarriesMost reports whether the direct path carries at least half of the connection's data. A screening is
-// then likely to cost more than it gains: in the lab it cost 10 % of 20 s where no detour could add anything.
-// Challenges try only one waypoint at a time.
-func (t turn) directCarriesMost() bool {
-	direct, sum := 0.0, 0.0
-	for _, s := range t.subflows {
-		if s.backup || !s.measuredAt(t.now) {
-			continue
-		}
-		rate, _ := t.steadyRate(s)
-		sum += rate
-		if s.direct {
-			direct += rate
-		}
-	}
-	return direct > 0 && 2*direct >= sum
-}
-
-// endScreening ends the screening. The detours in use keep their places.
-func (m *Manager) endScreening(t turn) {
-	t.tryouts.over, t.tryouts.ended, t.tryouts.due = true, t.now, t.now.Add(sumBefore)
-	if t.tryouts.screened > 0 {
-		for _, s := range t.subflows {
-			t.claim(s)
-		}
-	}
-}
-
-// claim makes a detour that was tried out keep its place, and records the result as the reason.
-func (t turn) claim(s *subflow) {
-	if s.why == nil || s.detour == nil {
-		return
-	}
-	for _, r := range slices.Backward(t.tryouts.results) {
-		if r.Waypoint == s.detour.Waypoint {
-			why := *s.why // others may share it
-			why.Explored, why.tried = false, &r
-			s.why = &why
-			return
-		}
-	}
-}
-
-// unmeasured returns the waypoints that the connection may take and that were not measured. Those that other members
-// rate best come first.
-func (m *Manager) unmeasured(t turn) []string {
-	type found struct {
-		waypoint string
-		rank     int
-		draw     uint64
-	}
-	var list []found
-	for o := range m.spare(t) {
-		if m.isUnmeasured(t, o) && !slices.ContainsFunc(list, func(x found) bool { return x.waypoint == o.Waypoint }) {
-			list = append(list, found{o.Waypoint, m.detours.rank(o.Waypoint, false, true, t.now), m.views.draw(t.token, o.Waypoint)})
-		}
-	}
-	slices.SortFunc(list, func(a, b found) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.draw, b.draw)) })
-	names := make([]string, len(list))
-	for i := range list {
-		names[i] = list[i].waypoint
-	}
-	return names
-}
-
-// isUnmeasured reports whether it is unknown what a waypoint gives bulk traffic, it is worth trying out, and the
-// connection has not tried it out.
-func (m *Manager) isUnmeasured(t turn, o *offered) bool {
-	r, _ := m.detours.history.of(o.Waypoint, t.server)
-	if o.Kind.Own() || r.isShunned(t.now) || m.detours.history.given(o.Waypoint, t.server, t.now) > 0 {
-		return false
-	}
-	if lost := within(r.at, t.now, trustsFor) && r.lost() >= measure.Bad; lost || r.retries > 0 && within(r.retried, t.now, retryTime(r.retries)) {
-		return false
-	}
-	_, tried := t.tryouts.of(o.Waypoint)
-	return !tried && !t.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint })
-}
-
-func (m *Manager) isShunned(t turn, o *offered) bool {
-	r, _ := m.detours.history.of(o.Waypoint, t.server)
-	return r.isShunned(t.now)
-}
-
-// bestTried returns the waypoint that gives most of those that the connection may take. What the connection measured
-// itself comes before what others of this host measured.
-func (m *Manager) bestTried(t turn) (best string, goodput float64) {
-	for o := range m.spare(t) {
-		if o.Kind.Own() || m.isShunned(t, o) || t.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint }) {
-			continue
-		}
-		gives := m.detours.leaves(o.Waypoint, t.server, t.now)
-		if r, tried := t.tryouts.of(o.Waypoint); tried {
-			gives = r.Goodput
-		}
-		if gives > goodput {
-			best, goodput = o.Waypoint, gives
-		}
-	}
-	return best, goodput
 }
 
 // of returns the last result of a waypoint. ok is false if there is none.

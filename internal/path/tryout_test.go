@@ -329,3 +329,56 @@ func TestDirectCarriesMost(t *testing.T) {
 		}
 	}
 }
+
+// Whether the direct path carries most is not decided before the rate of a long detour is known. Until then its slow
+// start hides what it gives, and connections that began with poor detours kept them for twenty seconds.
+func TestScreeningWaitsForLongDetour(t *testing.T) {
+	began := 0
+	for i := range uint64(60) {
+		ways := map[string]*way{
+			"":       wayOf(60*time.Millisecond, &link{rate: 3e6, buffer: 50 * time.Millisecond}),
+			"far":    wayOf(240*time.Millisecond, &link{rate: 8e6, buffer: 50 * time.Millisecond}),
+			"loaded": wayOf(20*time.Millisecond, &link{rate: 2e6, buffer: 1600 * time.Millisecond, calm: 1}),
+			"good":   wayOf(25*time.Millisecond, &link{rate: 16e6, buffer: 50 * time.Millisecond}),
+			"near":   wayOf(38*time.Millisecond, &link{rate: 8e6, buffer: 50 * time.Millisecond}),
+		}
+		f := offeredTo(t, i, ways, "far", "loaded", "good", "near")
+		d := f.connect(0)
+		f.run(500 * time.Millisecond)
+		if d.over("far") == nil || d.over("loaded") == nil {
+			continue
+		}
+		began++
+		f.run(9500 * time.Millisecond)
+		if d.over("good") == nil {
+			t.Errorf("%d: %v", i, d.log)
+		}
+	}
+	if began == 0 {
+		t.Error("no connection began with the poor detours")
+	}
+}
+
+// A connection whose detours are known to be the best of at least half of the waypoints does not give their places to
+// all others. It tries those one at a time, and later.
+func TestInformedConnectionDoesNotScreen(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 10))
+	for i := range networks(12) {
+		ways, names := six(random)
+		f := offeredTo(t, i, ways, "good", "loaded", "mid1")
+		d := f.warm()
+		f.close(d)
+		f.run(2 * time.Second)
+		f.offer(names...)
+		d = f.connect(0)
+		f.run(12 * time.Second)
+		if log := strings.Join(d.log, ";"); d.over("good") == nil || strings.Contains(log, "end ") {
+			t.Errorf("%d: %v", i, d.log)
+		}
+		n := len(d.log)
+		f.run(3 * time.Minute)
+		if log := strings.Join(d.log[n:], ";"); !strings.Contains(log, "join ") {
+			t.Errorf("%d: nothing was tried: %v", i, d.log)
+		}
+	}
+}
