@@ -64,7 +64,7 @@ func TestTablesInNarrowTerminal(t *testing.T) {
 		{200, members, "  bob (used)         waypoint  never\r\n"},
 		{40, history, "  via bob (in-band)\r\n    RECEIVED 1.00 GB, SENT 1.0 MB,\r\n    RTT 35.0 ms\r\n"},
 		{200, history, "  via bob (in-band)  1.00 GB   1.0 MB  35.0 ms\r\n"},
-		{60, log, "The log names no session for 1 connection: only the\r\nmember is known.\r\n"},
+		{60, log, "The log names no session for 1 connection: only the member\r\nis known.\r\n"},
 		{200, log, "The log names no session for 1 connection: only the member is known.\r\n"},
 	} {
 		x := startInTerminal(t, test.columns, 24, nil, "dcol", test.args...)
