@@ -22,7 +22,9 @@ func agentCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run this member's agent: the one long-running process",
-		Args:  cli.Exactly(0),
+		Long: `Runs the agent until it is interrupted. The agent adds detours to this host's connections, and
+on a waypoint it forwards for others. dcol up starts it in the background instead.`,
+		Args: cli.Exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if sample {
 				_, err := fmt.Print(config.Sample)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -96,6 +97,11 @@ func (c *canned) Reload(context.Context, api.ReloadRequest) (api.Reloaded, error
 
 func (c *canned) Steer(_ context.Context, r api.SteerRequest) (api.Steering, error) {
 	s := &c.status.Client.Steering
+	if r.Word == api.SteerReset && len(r.Waypoints) > 0 {
+		follows := func(w api.Steered) bool { return slices.Contains(r.Waypoints, w.Name) && w.Name != "configured" }
+		s.Use, s.Avoid = slices.DeleteFunc(s.Use, follows), slices.DeleteFunc(s.Avoid, follows)
+		return *s, nil
+	}
 	for _, name := range r.Waypoints {
 		if name != "bob" {
 			return api.Steering{}, fmt.Errorf("%q is not a waypoint that this host knows; known are: bob", name)

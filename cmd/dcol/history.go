@@ -23,8 +23,9 @@ func historyCommand() *cobra.Command {
 		Short: "Show what paths carried, and what connections gained by detours",
 		Long: `Shows what this host's paths carried by the minute, hour, day or month, and what its
 connections gained by detours: the bytes over detours, the transfers that continued while
-the direct path carried nothing, and the time saved. The time saved is an estimate, with
-bounds, of how much longer bulk transfers would have taken on the direct path alone.
+the direct path carried nothing (STALLS BRIDGED), and the time saved. The time saved is an
+estimate of how much longer bulk transfers would have taken on the direct path alone. BETWEEN
+has its bounds.
 
 Minutes are kept for two days, and hours for 400 days. No destinations are kept.
 [history] keep = false in the configuration switches it off.`,
@@ -32,7 +33,7 @@ Minutes are kept for two days, and hours for 400 days. No destinations are kept.
 		Args:    cli.Exactly(0),
 	}
 	socket := socketFlag(cmd)
-	by := cmd.Flags().String("by", string(api.StepHour), "`step`: minute, hour, day or month")
+	by := cmd.Flags().String("by", string(api.StepHour), "the `length` of a period: minute, hour, day or month")
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions( // the flag exists
 		[]string{string(api.StepMinute), string(api.StepHour), string(api.StepDay), string(api.StepMonth)}, cobra.ShellCompDirectiveNoFileComp))
 	last := cmd.Flags().Duration("last", 0, "how far back, such as 48h; by default an hour of minutes, a day of hours, a month of days, a year of months")

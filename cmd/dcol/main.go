@@ -47,8 +47,12 @@ func command() *cobra.Command {
 		Use:   "dcol",
 		Short: "more than one path through the Internet, for unmodified programs",
 		Long: `dcol gives unmodified programs on a Linux host with one Internet connection more than
-one path through the Internet. Members of a collective are waypoints for each other:
-Multipath TCP connections get additional subflows through them.`,
+one path through the Internet. Members of a collective forward traffic for each other, as
+waypoints. A Multipath TCP (MPTCP) connection then has several paths at once, its subflows:
+the direct one, and detours through waypoints.
+
+To begin, create a collective with dcol init, or join one with dcol join and an invitation.
+Then dcol run -- PROGRAM makes a program's connections MPTCP, and dcol status shows them.`,
 	}
 	for _, group := range []struct {
 		title    string

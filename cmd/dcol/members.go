@@ -50,7 +50,11 @@ func membersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "members",
 		Short: "List the collective's members",
-		Args:  cli.Exactly(0),
+		Long: `Lists the members that this host knows of, with what they say of themselves: their roles, the
+kinds of detours that they offer, addresses, region and capacity. It also shows whether
+others reach a waypoint, how long each certificate is valid, and when each member was last
+heard of. This host takes detours through the waypoints marked (used).`,
+		Args: cli.Exactly(0),
 	}
 	socket := socketFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.MembersSchema+")")

@@ -17,9 +17,10 @@ func optionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "option",
 		Short: "Show what this host and others ask of each other by TCP options",
-		Long: `By TCP options, hosts ask each other for settings of a connection: a user timeout, a
-congestion control, an initial window, a strategy of delayed ACKs, a rate. Both must want
-that: [options] in the agent's configuration says what this host asks, and what it grants.`,
+		Long: `Hosts can ask each other for settings of a connection by TCP options: a user timeout, a
+congestion control, an initial window, a strategy of delayed ACKs, a rate. A setting is used
+only if one host asks for it and the other grants it. [options] in the agent's configuration
+says what this host asks for, and what it grants.`,
 	}
 	socket := cmd.PersistentFlags().String("socket", config.DefaultSocket, "the agent's `socket`")
 	show := func(use, short, long string, write func(io.Writer, api.Transport) error) *cobra.Command {

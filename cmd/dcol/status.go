@@ -27,7 +27,12 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show connections with their subflows, and waypoints with their state",
-		Args:  cli.Exactly(0),
+		Long: `Shows the waypoints, with the kinds of detours that are ready through each. Then it shows the
+connections with their subflows, which are the paths that a connection uses, and why it has
+each detour. On a waypoint it also shows what the waypoint does for others.
+
+Without -d, it shows the ten connections with the highest rates.`,
+		Args: cli.Exactly(0),
 	}
 	socket := socketFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print JSON ("+api.StatusSchema+")")

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,23 +22,25 @@ func useCommand() *cobra.Command {
 		Long: `Makes new connections take detours through these waypoints before all others. With --only,
 no other waypoint is taken, and connections leave detours through other waypoints as soon as
 they can. Without a waypoint, prints which waypoints are taken first and which are avoided.
+dcol members lists the waypoints.
 
-The choice is in effect until the agent ends. client.use, client.use_only and client.avoid
-in the configuration are permanent.`,
+The choice is in effect until the agent ends, or until dcol use --reset. client.use,
+client.use_only and client.avoid in the configuration are permanent.`,
 		Example: `  dcol use bob
   dcol use --only --for 2h bob carol
-  dcol use --reset`,
+  dcol use --reset
+  dcol use --reset carol`,
 		Args: cobra.ArbitraryArgs,
 	}
 	steer := newSteerFlags(cmd)
 	only := cmd.Flags().Bool("only", false, "take no other waypoint")
-	reset := cmd.Flags().Bool("reset", false, "return to the configuration, also for waypoints to avoid")
+	reset := cmd.Flags().Bool("reset", false, "undo dcol use and dcol avoid, for these waypoints or for all")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case *reset && (len(args) > 0 || *only || cmd.Flags().Changed("for")):
-			return errors.New("--reset takes no waypoint, no --only and no --for")
+		case *reset && (*only || cmd.Flags().Changed("for")):
+			return errors.New("--reset takes no --only and no --for")
 		case *reset:
-			return steer.send(cmd, api.SteerRequest{Word: api.SteerReset})
+			return steer.send(cmd, api.SteerRequest{Word: api.SteerReset, Waypoints: args})
 		case len(args) == 0 && (*only || cmd.Flags().Changed("for")):
 			return errors.New("WAYPOINT is missing; dcol members lists them")
 		case len(args) == 0:
@@ -67,7 +71,7 @@ dcol use --reset. client.avoid in the configuration is permanent.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case *reset:
-			return errors.New("dcol use --reset undoes both dcol use and dcol avoid")
+			return fmt.Errorf("%s undoes both dcol use and dcol avoid", strings.Join(append([]string{"dcol use --reset"}, args...), " "))
 		case len(args) == 0 && cmd.Flags().Changed("for"):
 			return errors.New("WAYPOINT is missing; dcol members lists them")
 		case len(args) == 0:
@@ -92,7 +96,7 @@ type steerFlags struct {
 func newSteerFlags(cmd *cobra.Command) steerFlags {
 	return steerFlags{
 		socket: cmd.Flags().String("socket", config.DefaultSocket, "the agent's `socket`"),
-		length: cmd.Flags().Duration("for", 0, "the `duration`, such as 90m or 2h, at most 8760h (default until it is changed)"),
+		length: cmd.Flags().Duration("for", 0, "how long the choice holds, a `duration` such as 90m or 2h, at most 8760h (default until the agent ends)"),
 	}
 }
 
@@ -118,8 +122,11 @@ func (f steerFlags) send(cmd *cobra.Command, r api.SteerRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := ui.Steering(os.Stdout, choice, time.Now()); err != nil || r.Word == api.SteerReset {
+	if err := ui.Steering(os.Stdout, choice, time.Now()); err != nil {
 		return err
+	}
+	if r.Word == api.SteerReset {
+		return configured(choice, r.Waypoints)
 	}
 	ends := "until the agent ends"
 	if r.ForSeconds > 0 {
@@ -127,4 +134,22 @@ func (f steerFlags) send(cmd *cobra.Command, r api.SteerRequest) error {
 	}
 	_, err = fmt.Printf("This holds %s; dcol use --reset undoes it.\n", ends)
 	return err
+}
+
+// configured prints which waypoints stay in the choice after a reset, because the configuration names them.
+func configured(choice api.Steering, reset []string) error {
+	for _, key := range []struct {
+		name string
+		list []api.Steered
+	}{{"client.use", choice.Use}, {"client.avoid", choice.Avoid}} {
+		for _, w := range key.list {
+			if !slices.Contains(reset, w.Name) {
+				continue
+			}
+			if _, err := fmt.Printf("%s is in %s of the configuration, which dcol config set and dcol reload change.\n", w.Name, key.name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

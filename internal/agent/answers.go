@@ -199,7 +199,8 @@ func (a *running) Spare(ctx context.Context, r api.SpareRequest) (api.Spared, er
 	return a.client.Spare(ctx, r)
 }
 
-// Steer implements api.Agent. A name must be that of a waypoint, so that a typing error is noticed.
+// Steer implements api.Agent. A name must be that of a waypoint, so that a typing error is noticed. A choice may outlive its
+// waypoint, so what is chosen may be reset even if this host no longer knows it.
 func (a *running) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, error) {
 	if a.client == nil {
 		return api.Steering{}, errNoClient
@@ -208,7 +209,13 @@ func (a *running) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, 
 	if err != nil {
 		return api.Steering{}, err
 	}
-	if r.Waypoints, err = steered(r.Waypoints, a.plan.config.Name, known); err != nil {
+	var chosen []string
+	if r.Word == api.SteerReset {
+		if chosen, err = a.client.Chosen(ctx); err != nil {
+			return api.Steering{}, err
+		}
+	}
+	if r.Waypoints, err = steered(r, a.plan.config.Name, known, chosen); err != nil {
 		return api.Steering{}, err
 	}
 	steering, err := a.client.Steer(ctx, r)
@@ -225,18 +232,24 @@ func markUnknown(s *api.Steering, known []string) {
 	}
 }
 
-// steered returns the names of waypoints, each once. It returns an error if one is not known, or this host's own.
-func steered(names []string, self string, known []string) (list []string, err error) {
-	for _, name := range names {
-		switch {
+// steered returns the waypoints of a request, each once. A reset may also name waypoints that are chosen now. It returns an error
+// for any other name, and for this host itself.
+func steered(r api.SteerRequest, self string, known, chosen []string) (list []string, err error) {
+	for _, name := range r.Waypoints {
+		switch lower := strings.ToLower(name); {
 		case name == self:
 			return nil, fmt.Errorf("%s is this host itself: name other members", name)
+		case slices.Contains(known, name) || slices.Contains(chosen, name):
+			if !slices.Contains(list, name) {
+				list = append(list, name)
+			}
+		case r.Word == api.SteerReset:
+			return nil, fmt.Errorf("%q is neither preferred nor avoided, and not a waypoint that this host knows%s", name,
+				cmp.Or(tomlfile.Suggestion(lower, slices.Concat(chosen, known)), "; `dcol use` shows which are preferred or avoided"))
 		case len(known) == 0:
 			return nil, fmt.Errorf("%q is not a waypoint that this host knows: it knows none yet", name)
-		case !slices.Contains(known, name):
-			return nil, fmt.Errorf("%q is not a waypoint that this host knows%s", name, tomlfile.Nearest(strings.ToLower(name), known))
-		case !slices.Contains(list, name):
-			list = append(list, name)
+		default:
+			return nil, fmt.Errorf("%q is not a waypoint that this host knows%s", name, tomlfile.Nearest(lower, known))
 		}
 	}
 	return list, nil

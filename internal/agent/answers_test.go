@@ -35,7 +35,10 @@ func TestUnknownWaypointsAreMarked(t *testing.T) {
 // A choice names each waypoint once. Wrong names are refused, with the one that was meant.
 func TestSteered(t *testing.T) {
 	known := []string{"north", "south"}
-	got, err := steered([]string{"south", "north", "south"}, "alice", known)
+	steered := func(names, known []string) ([]string, error) {
+		return steered(api.SteerRequest{Word: api.SteerUse, Waypoints: names}, "alice", known, nil)
+	}
+	got, err := steered([]string{"south", "north", "south"}, known)
 	if err != nil || !slices.Equal(got, []string{"south", "north"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -45,11 +48,32 @@ func TestSteered(t *testing.T) {
 		"bob":   `"bob" is not a waypoint that this host knows; known here: north, south`,
 		"alice": "alice is this host itself: name other members",
 	} {
-		if _, err := steered([]string{"north", name}, "alice", known); err == nil || err.Error() != want {
+		if _, err := steered([]string{"north", name}, known); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
-	if _, err := steered([]string{"bob"}, "alice", nil); err == nil || !strings.Contains(err.Error(), "it knows none yet") {
+	if _, err := steered([]string{"bob"}, nil); err == nil || !strings.Contains(err.Error(), "it knows none yet") {
 		t.Errorf("without waypoints: %v", err)
+	}
+}
+
+// A choice can be undone when this host no longer knows the waypoint.
+func TestResetOfUnknownWaypoints(t *testing.T) {
+	reset := func(chosen []string, names ...string) ([]string, error) {
+		return steered(api.SteerRequest{Word: api.SteerReset, Waypoints: names}, "alice", []string{"north", "south"}, chosen)
+	}
+	if got, err := reset([]string{"gone"}, "gone", "north", "gone"); err != nil || !slices.Equal(got, []string{"gone", "north"}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	const neither = "is neither preferred nor avoided, and not a waypoint that this host knows; "
+	for name, want := range map[string]string{
+		"bob":   `"bob" ` + neither + "`dcol use` shows which are preferred or avoided",
+		"gon":   `"gon" ` + neither + `did you mean "gone"?`,
+		"North": `"North" ` + neither + `did you mean "north"?`,
+		"alice": "alice is this host itself: name other members",
+	} {
+		if _, err := reset([]string{"gone"}, name); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
 	}
 }

@@ -9,9 +9,12 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// History writes what paths carried and what detours gained, as text.
+// History writes what paths carried and what detours gained, as text. On a terminal, it folds long lines.
 func History(w io.Writer, h api.History) error {
-	p := &printer{w: w}
+	return (&printer{w: w, columns: columnsOf(w)}).history(&h)
+}
+
+func (p *printer) history(h *api.History) error {
 	if h.Problem != "" {
 		p.linef("PROBLEM: %s", h.Problem)
 	}
@@ -33,11 +36,11 @@ func History(w io.Writer, h api.History) error {
 	}
 	p.table("FROM|DIRECT|DETOURS|STALLS BRIDGED|TIME SAVED|BETWEEN", rows)
 	if g := h.Total.Gained; g.SavedUnknown >= 1 {
-		p.linef("  Where the direct path never carried alone, up to %s more were saved, or", seconds(g.SavedUnknown))
-		p.linef("  nothing if all paths share a bottleneck, such as the line at home.")
+		p.note("Where the direct path never carried alone, up to "+seconds(g.SavedUnknown)+" more were saved, or",
+			"nothing if all paths share a bottleneck, such as the line at home.")
 	} else if g.Saved > 0 && g.SavedLow < g.Saved/2 {
-		p.linef("  Mostly, the direct path was not seen without detours. Where all paths share")
-		p.linef("  a bottleneck, such as the line at home, little was saved: the lower bound.")
+		p.note("Mostly, the direct path was not seen without detours. Where all paths share",
+			"a bottleneck, such as the line at home, little was saved: the lower bound.")
 	}
 	p.linef("")
 	rows = nil

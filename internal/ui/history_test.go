@@ -8,6 +8,32 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
+func TestHistory(t *testing.T) {
+	at := func(hour int) time.Time { return time.Date(2026, 3, 1, hour, 0, 0, 0, time.Local) }
+	direct := api.PathUsed{Kind: "direct", Received: 105e6, Sent: 1.2e6, RTT: 30.25}
+	bob := api.PathUsed{Kind: "in-band", Waypoint: "bob", Received: 1.04e9, Sent: 800, RTT: 24}
+	carol := api.PathUsed{Kind: "wireguard", Waypoint: "carol", Received: 3.4e6}
+	full := api.History{
+		Step: api.StepHour, Problem: "history.db cannot be written: no space left on device",
+		Periods: []api.Period{
+			{Start: at(21), Paths: []api.PathUsed{direct}},
+			{Start: at(22), Paths: []api.PathUsed{direct, bob}, Gained: api.Gained{Stalls: 2, StallTime: 12, Saved: 75, SavedLow: 59, SavedHigh: 98}},
+			{Start: at(23), Paths: []api.PathUsed{bob, carol}, Gained: api.Gained{SavedHigh: 6660, SavedUnknown: 6660}},
+		},
+		Total: api.Period{Paths: []api.PathUsed{direct, bob, carol}, Gained: api.Gained{Stalls: 2, StallTime: 12, Saved: 75, SavedLow: 59, SavedHigh: 6758, SavedUnknown: 6660}},
+	}
+	shared := api.History{Step: api.StepDay, Periods: full.Periods[1:2], Total: full.Periods[1]}
+	shared.Total.Gained.SavedLow = 0
+	for name, h := range map[string]api.History{"full": full, "shared": shared} {
+		var b strings.Builder
+		if err := History(&b, h); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, "testdata/history-"+name+".txt", b.String())
+		onTerminals(t, "history-"+name, []int{60, 80}, func(p *printer) error { return p.history(&h) })
+	}
+}
+
 // If it is not known what the direct path carries alone, only the bounds are shown, with the reason.
 func TestHistoryWithoutEstimate(t *testing.T) {
 	for _, c := range []struct {

@@ -9,9 +9,13 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Log writes connections of an attribution log as text, with the evidence if there is any. Times are in UTC.
+// Log writes connections of an attribution log as text, with the evidence if there is any. Times are in UTC. On a terminal,
+// it folds long lines.
 func Log(w io.Writer, l api.Log) error {
-	p := &printer{w: w}
+	return (&printer{w: w, columns: columnsOf(w)}).log(&l)
+}
+
+func (p *printer) log(l *api.Log) error {
 	if len(l.Flows) == 0 {
 		p.linef("The log has no such connection.")
 		return p.err
@@ -47,10 +51,10 @@ func (p *printer) session(s api.LogSession) {
 	p.linef("  stated       %s UTC, by the member's clock", logTime(s.Stated))
 	p.linef("  certificate  %s", s.Serial)
 	for _, der := range s.Chain {
-		p.linef("               %s", base64.StdEncoding.EncodeToString(der))
+		p.copyablef("               %s", base64.StdEncoding.EncodeToString(der))
 	}
-	p.linef("  signed       %s", base64.StdEncoding.EncodeToString(s.Message))
-	p.linef("  signature    %s", base64.StdEncoding.EncodeToString(s.Signature))
+	p.copyablef("  signed       %s", base64.StdEncoding.EncodeToString(s.Message))
+	p.copyablef("  signature    %s", base64.StdEncoding.EncodeToString(s.Signature))
 	if s.Proven {
 		p.linef("  PROVEN: the member named in this certificate has signed that this session is its own.")
 	} else {

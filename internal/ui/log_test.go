@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"encoding/base64"
 	"net/netip"
 	"strings"
 	"testing"
@@ -35,5 +36,18 @@ func TestLog(t *testing.T) {
 			}
 			compare(t, "testdata/log-"+name+".txt", b.String())
 		})
+	}
+	onTerminals(t, "log-whole", []int{60, 80}, func(p *printer) error { return p.log(&whole) })
+}
+
+// On a terminal, the bytes of the evidence stay whole, so that they can be copied.
+func TestEvidenceIsNotFolded(t *testing.T) {
+	der := make([]byte, 600)
+	var b strings.Builder
+	if err := (&printer{w: &b, columns: 60}).log(&api.Log{Flows: []api.LogFlow{{}}, Sessions: []api.LogSession{{Message: der, Signature: der, Chain: [][]byte{der, der}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(b.String(), base64.StdEncoding.EncodeToString(der)+"\n"); n != 4 {
+		t.Errorf("%d of 4 are whole:\n%s", n, &b)
 	}
 }

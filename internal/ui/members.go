@@ -11,9 +11,12 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 )
 
-// Members writes the collective's members as text, expelled ones last.
+// Members writes the collective's members as text, expelled ones last. On a terminal, it folds long lines.
 func Members(w io.Writer, all api.Members, now time.Time) error {
-	p := &printer{w: w}
+	return (&printer{w: w, columns: columnsOf(w)}).members(&all, now)
+}
+
+func (p *printer) members(all *api.Members, now time.Time) error {
 	var rows [][]string
 	var expelled []api.Member
 	for _, m := range all.Members {

@@ -42,6 +42,7 @@ func TestMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	compare(t, "testdata/members.txt", b.String())
+	onTerminals(t, "members", []int{60, 80}, func(p *printer) error { return p.members(&all, now) })
 }
 
 func TestExpelled(t *testing.T) {

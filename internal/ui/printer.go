@@ -33,6 +33,23 @@ func (p *printer) linef(format string, args ...any) {
 	}
 }
 
+// copyablef writes a line that is not folded, because a reader may copy it.
+func (p *printer) copyablef(format string, args ...any) {
+	unfolded := printer{w: p.w, err: p.err}
+	unfolded.linef(format, args...)
+	p.err = unfolded.err
+}
+
+// note writes the lines of a text below a table. On a terminal, they are one line, which is folded at its width.
+func (p *printer) note(lines ...string) {
+	if p.columns > 0 {
+		lines = []string{strings.Join(lines, " ")}
+	}
+	for _, line := range lines {
+		p.linef("  %s", line)
+	}
+}
+
 // wrappedTable writes rows in columns. The last column is wrapped if the printer's width is limited.
 func (p *printer) wrappedTable(header string, rows [][]string) {
 	if p.columns > 0 {
@@ -76,10 +93,12 @@ func (p *printer) table(header string, rows [][]string) {
 	}
 }
 
-// paragraphs writes each row below its first cell, with the title before each cell. Cells without a value are left out.
+// paragraphs writes each row below its first cell, with the title before each other cell. If the first title has a unit in
+// parentheses, such as UTC, it follows the first cell. Cells without a value are left out.
 func (p *printer) paragraphs(titles []string, rows [][]string) {
+	_, unit, _ := strings.Cut(strings.TrimSuffix(titles[0], ")"), " (")
 	for _, r := range rows {
-		p.linef("  %s", r[0])
+		p.linef("%s", strings.TrimRight("  "+r[0]+" "+unit, " "))
 		indent := strings.Repeat(" ", len(r[0])-len(strings.TrimLeft(r[0], " "))+len("    "))
 		line := ""
 		for i, cell := range r[1:] {

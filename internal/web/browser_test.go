@@ -414,7 +414,7 @@ func TestChoiceInBrowser(t *testing.T) {
 	row := func(name string) string {
 		return fmt.Sprintf(`[...[...document.querySelectorAll('#waypoint-rows tr')].find((r) => r.dataset.key === %q).children].map((e) => e.textContent).join('|')`, name)
 	}
-	c.waitFor("an unknown waypoint has a row that says so", row("carlo")+` === 'carlo|unknownthis host knows no such waypoint|–|–|0 bit/s|–|Use only ✓Avoid' && document.querySelector('[aria-label="Avoid: carlo"]').disabled`)
+	c.waitFor("an unknown waypoint has a row that says so", row("carlo")+` === 'carlo|unknownthis host knows no such waypoint|–|–|0 bit/s|–|Use only ✓Avoid' && document.querySelector('[aria-label="Avoid: carlo"]').disabled && !document.querySelector('[aria-label="Use only: carlo"]').disabled`)
 	c.waitFor("an avoided waypoint without a session keeps its row", row("eve")+` === 'eve|avoided|–|–|0 bit/s|–|Use firstAvoid ✓'`)
 	for _, size := range []struct {
 		name  string

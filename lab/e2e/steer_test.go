@@ -49,6 +49,19 @@ func TestSteer(t *testing.T) {
 	if why := w.dcol(alice, "why", w.addr4(server).String()+":80"); !strings.Contains(why, "client.use_only is true and client.use lacks bob: dcol config set ") {
 		t.Errorf("dcol why names no setting:\n%s", why)
 	}
+
+	// A choice outlives its waypoint, and can be undone.
+	w.dcol(alice, "use", bob)
+	without, _, _ := strings.Cut(clientConfig("use = [\"bbo\"]\nuse_only = true\n", w.addr4(bob).String()), "[[client.waypoint]]")
+	w.configure(alice, without)
+	w.dcol(alice, "reload")
+	if said := w.dcol(alice, "use"); said != "Taken first: bob (this host knows no such waypoint)\n" {
+		t.Errorf("dcol use says %q", said)
+	}
+	if said := w.dcol(alice, "use", "--reset", bob); !strings.HasPrefix(said, "No waypoint is preferred or avoided") {
+		t.Errorf("dcol use --reset bob says %q", said)
+	}
+	w.fails(alice, []string{"use", "--reset", bob}, `"bob" is neither preferred nor avoided, and not a waypoint that this host knows; `)
 }
 
 // The running agent logs more or less, as it is asked to.

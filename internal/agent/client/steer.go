@@ -221,6 +221,14 @@ func (c *Client) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, e
 	})
 }
 
+// Chosen returns the waypoints that are taken first or avoided now.
+func (c *Client) Chosen(ctx context.Context) ([]string, error) {
+	return call(ctx, c.inbox, func(time.Time) ([]string, error) {
+		will := c.steering.will()
+		return slices.Concat(will.Use, will.Avoid), nil
+	})
+}
+
 // Spare makes the connection that a program is about to open from an address get no detours.
 func (c *Client) Spare(ctx context.Context, r api.SpareRequest) (api.Spared, error) {
 	return call(ctx, c.inbox, func(now time.Time) (api.Spared, error) {

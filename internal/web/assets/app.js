@@ -155,7 +155,7 @@ function waypoints(s) {
 	update($('waypoint-rows'), [...byName].map(([name, all]) => {
 		const first = used(s.client.steering.use, name), never = used(s.client.steering.avoid, name);
 		const button = (word, text, pressed) => el('button', {
-			type: 'button', disabled: all[0].unknown, 'aria-pressed': String(pressed), 'data-choice': `${word} ${name}`, 'aria-label': `${text}: ${name}`, onclick: () => steer(pressed ? 'reset' : word, name),
+			type: 'button', disabled: all[0].unknown && !pressed, 'aria-pressed': String(pressed), 'data-choice': `${word} ${name}`, 'aria-label': `${text}: ${name}`, onclick: () => steer(pressed ? 'reset' : word, name),
 		}, pressed ? `${text} ✓` : text);
 		return el('tr', {'data-key': name}, el('td', {}, name, ...all.filter((w) => w.address).map((w) => el('div', {class: 'soft'}, w.address))),
 			el('td', {}, ...each(all, (w) => [el('span', {class: styles[w.state] ?? 'warn'}, w.state), ...(w.why ? [el('div', {class: 'soft'}, w.why)] : [])])),
