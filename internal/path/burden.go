@@ -33,8 +33,10 @@ const (
 	// heldMuch is the multiple of what a detour has carried lately that may wait for it. A detour whose packets are a long
 	// time under way is soon worth the wait.
 	heldMuch = 1.5
-	// heldAfter is the time for which a detour must have carried to be judged by that.
+	// heldAfter is the time for which a detour must have carried to be judged by that, and heldTrips the number of its round
+	// trips. In its slow start, a long detour carries little of what it will carry, but all data waits for it.
 	heldAfter = time.Second
+	heldTrips = 12
 	// keptLeast is the number of bytes that the peer must keep to show that data is missing.
 	keptLeast = 8 << 10
 	// keptOver is the time after which data that was sent twice is forgotten.
@@ -56,8 +58,10 @@ type burden struct {
 	awaited *subflow
 }
 
-// isHeavy reports whether the connection is better off without the detour.
-func (b *burden) isHeavy(now time.Time) bool { return b.missedMuch(now) || b.holdsMuch(now) }
+// isHeavy reports whether the connection is better off without the detour, whose shortest round trip is given.
+func (b *burden) isHeavy(trip time.Duration, now time.Time) bool {
+	return b.missedMuch(now) || b.holdsMuch(trip, now)
+}
 
 // missedMuch reports whether the others missed more than the detour carried, or would have carried at the same rate when it
 // is no longer young.
@@ -69,8 +73,8 @@ func (b *burden) missedMuch(now time.Time) bool {
 }
 
 // holdsMuch reports whether much more waits for the detour than it carried.
-func (b *burden) holdsMuch(now time.Time) bool {
-	return now.Sub(b.since) >= heldAfter && b.held > heldMuch*b.carried
+func (b *burden) holdsMuch(trip time.Duration, now time.Time) bool {
+	return now.Sub(b.since) >= min(max(heldAfter, heldTrips*trip), burdenYoung) && b.held > heldMuch*b.carried
 }
 
 // charge adds up what the subflows carried since the last sample, what they missed, and what waited for them.
@@ -217,7 +221,7 @@ func (m *Manager) setBurdensAside(t turn, moment measure.Moment) (found bool) {
 		return false // which compares what the connections get with and without the detour
 	}
 	for _, s := range t.subflows {
-		if s.backup || !s.measuredAt(t.now) || !s.habits.burden.isHeavy(t.now) || !m.exchangeable(t, s) || !t.carriesWithout(s) {
+		if s.backup || !s.measuredAt(t.now) || !s.habits.burden.isHeavy(s.minRTT, t.now) || !m.exchangeable(t, s) || !t.carriesWithout(s) {
 			continue
 		}
 		m.putBurdenAside(t, s)
@@ -227,10 +231,11 @@ func (m *Manager) setBurdensAside(t turn, moment measure.Moment) (found bool) {
 }
 
 // staysBurden reports whether a burden goes on standing by when its time is over, because the connection has had as much
-// without it as ever with it.
+// without it as ever with it. What a detour that came later brings does not show that.
 func (m *Manager) staysBurden(t turn, s *subflow) bool {
 	why := s.aside.why
-	if without := t.goodput(); why.isBurden() && without >= burdenKeeps*why.With {
+	later := t.has(func(x *subflow) bool { return x.detour != nil && !x.backup && x.since.After(s.aside.since) })
+	if without := t.goodput(); why.isBurden() && !later && without >= burdenKeeps*why.With {
 		s.aside.why = Verdict{With: why.With, Without: without}
 		s.aside.until = m.detours.history.addedNothing(s.waypoint(), t.server, s.aside.why, standsFor, t.now)
 		return true

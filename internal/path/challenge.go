@@ -22,6 +22,8 @@ const (
 	// challengeGap is the time between two challenges. It doubles while challenges are lost, up to challengeGapMost.
 	challengeGap     = 15 * time.Second
 	challengeGapMost = 30 * time.Minute
+	// unscreenedGap takes the place of challengeGap if the connection did not screen because the direct path carries most.
+	unscreenedGap = 5 * time.Second
 	// retryGap is the time after which a waypoint whose record was lowered may be tried again. It doubles each time,
 	// up to trustsFor.
 	retryGap = 2 * time.Minute
@@ -130,7 +132,7 @@ func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who str
 	if len(ready) == 0 {
 		return "", instead
 	}
-	if names := m.unmeasured(t); len(names) > 0 && t.now.Sub(t.tryouts.ended) >= challengeGap {
+	if names := m.unmeasured(t); len(names) > 0 && (t.tryouts.unscreened || t.now.Sub(t.tryouts.ended) >= challengeGap) {
 		return names[0], ready[0]
 	}
 	most := tryoutGain * sum
@@ -145,7 +147,11 @@ func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who str
 			switch regained := m.regained(t, s.subflow); {
 			case lowered:
 				gets += r.peak
-			case t.lost(o.Waypoint) || regained < (tryoutGain-1)*sum:
+			case t.lost(o.Waypoint):
+				continue
+			case s.addsNothing() && s.aside.why.isBurden(): // which does not show that another would add nothing
+				gets += r.goodput
+			case regained < (tryoutGain-1)*sum:
 				continue
 			default:
 				gets += r.goodput + regained
@@ -211,10 +217,19 @@ func (tr *tryouts) endChallenge(v TryoutVerdict, sum, goodput float64, now time.
 	tr.add(Tryout{Waypoint: c.waypoint, At: now, Goodput: goodput, Instead: c.instead, Sum: sum, Before: c.before, Verdict: v})
 	tr.challenge = nil
 	tr.gap = min(2*tr.gap, challengeGapMost)
-	if v == TryoutKept {
-		tr.gap = challengeGap
+	if v == TryoutKept || tr.unscreened && len(tr.results) < screensMost {
+		tr.gap = tr.leastGap()
 	}
 	tr.due = now.Add(tr.gap)
+}
+
+// leastGap returns the time between two challenges while they are won, and while a connection tries waypoints that it did not
+// screen.
+func (tr *tryouts) leastGap() time.Duration {
+	if tr.unscreened {
+		return unscreenedGap
+	}
+	return challengeGap
 }
 
 // lost reports whether a recent tryout showed that the connection gets no more through a waypoint.

@@ -67,6 +67,8 @@ type transfer struct {
 	trickles      float64 // the share of it that arrives in a tenth of a second nevertheless, because they are repaired one by one
 	window        float64 // bits that may be under way, because the receiver puts the data in order; 0: no limit
 	held          string  // the waypoint for whose data the other subflows wait; empty: none
+	burden        string  // the waypoint for whose data much of theirs waits while it carries; empty: none
+	waits         uint64  // bytes that wait for it now
 	stopped       string  // the waypoint for whose data the sender stops on the other subflows; empty: none
 	log           []string
 }
@@ -484,12 +486,22 @@ func (f *fluid) arrive(d *transfer, l *lane) {
 
 func (f *fluid) measured() (ev path.Measured) {
 	for _, d := range f.flows {
+		burden := d.over(d.burden)
+		if burden != nil && !burden.backup {
+			d.waits = 8 << 20
+		} else { // then it arrives on other paths
+			d.upTo, d.waits = d.upTo+d.waits, 0
+		}
 		ev.Progress = append(ev.Progress, path.Progress{Token: d.token, Received: d.upTo})
 		for _, l := range d.lanes {
+			end := d.upTo
+			if l != burden {
+				end += d.waits
+			}
 			trip := cmp.Or(f.ways[l.waypoint].joined, f.ways[l.waypoint].trip)
 			ev.Samples = append(ev.Samples, path.Sample{
 				Token: d.token, Local: l.local, Remote: l.remote, BytesReceived: l.received, MinRTT: trip, RTT: trip, ReceiverRTT: l.receiverRTT, Timestamps: true,
-				SegsIn: l.segments, DataSegsIn: l.segments, OutOfOrder: l.late, DataEnd: d.upTo, Gap: l.waiting > 0,
+				SegsIn: l.segments, DataSegsIn: l.segments, OutOfOrder: l.late, DataEnd: end, Gap: l.waiting > 0,
 				LastData: l.dataAge, LastAnswer: l.dataAge, LastSent: f.now.Sub(f.start),
 			})
 		}

@@ -16,6 +16,12 @@ const (
 	screensMost = 6
 	// returnsMost is the number of waypoints that come back at most when the screening ends.
 	returnsMost = 4
+	// screensBelow is the share of the data on the direct path from which a connection does not screen. A screening is
+	// then likely to cost more than it gains: in the lab it cost 10 % of 20 s where no detour could add anything.
+	// Challenges try only one waypoint at a time. They begin soon if the direct path carries less than nearlyAll, because
+	// other waypoints may add more than those in use.
+	screensBelow = 0.5
+	nearlyAll    = 0.9
 )
 
 // screen gives the place of a detour whose rate is known to a waypoint that was not measured. If no such waypoint is
@@ -23,6 +29,9 @@ const (
 func (m *Manager) screen(t turn) bool {
 	tr := t.tryouts
 	ready := m.ready(t)
+	if tr.screened > 0 { // a burden (burden.go) that stands by would keep its place from the others
+		ready = append(m.idle(t), ready...)
+	}
 	if len(ready) == 0 || t.busy() {
 		if t.tryouts.omissions.guessed && !t.has(func(s *subflow) bool { return s.detour != nil && !s.addsNothing() }) {
 			m.endScreening(t) // so that the omissions go on
@@ -34,9 +43,11 @@ func (m *Manager) screen(t turn) bool {
 		m.endScreening(t)
 		return false
 	}
-	if tr.screened == 0 && t.directCarriesMost() {
+	if share := t.directShare(); tr.screened == 0 && share >= screensBelow {
 		if !t.has(t.mayGrow) {
 			m.endScreening(t)
+			tr.unscreened = share < nearlyAll
+			tr.gap = tr.leastGap()
 		}
 		return false
 	}
@@ -44,12 +55,14 @@ func (m *Manager) screen(t turn) bool {
 		return false
 	}
 	for _, s := range ready {
-		m.result(t, s)
+		if !s.addsNothing() {
+			m.result(t, s)
+		}
 	}
 	more := len(unmeasured) > 0 && tr.screened < screensMost && m.detours.exploration.may(t.now)
 	settled := true
 	for _, s := range ready {
-		if !t.mayYield(s.subflow) {
+		if !s.addsNothing() && !t.mayYield(s.subflow) {
 			settled = settled && t.now.Sub(later(s.since, s.told.at)) >= 2*measure.SteadyMost
 			continue
 		}
@@ -71,10 +84,9 @@ func (m *Manager) screen(t turn) bool {
 	return false
 }
 
-// directCarriesMost reports whether the direct path carries at least half of the connection's data. A screening is
-// then likely to cost more than it gains: in the lab it cost 10 % of 20 s where no detour could add anything.
-// Challenges try only one waypoint at a time. A subflow whose rate is not known yet (mayGrow) does not count.
-func (t turn) directCarriesMost() bool {
+// directShare returns the share of the connection's data that the direct path carries. A subflow whose rate is not known yet
+// (mayGrow) does not count.
+func (t turn) directShare() float64 {
 	direct, sum := 0.0, 0.0
 	for _, s := range t.subflows {
 		if s.backup || !s.measuredAt(t.now) {
@@ -86,7 +98,10 @@ func (t turn) directCarriesMost() bool {
 			direct += rate
 		}
 	}
-	return direct > 0 && 2*direct >= sum
+	if sum == 0 {
+		return 0
+	}
+	return direct / sum
 }
 
 // mayGrow reports whether the subflow carries data and its rate may still grow.
@@ -174,7 +189,7 @@ func (m *Manager) unmeasured(t turn) []string {
 // connection has not tried it out.
 func (m *Manager) isUnmeasured(t turn, o *offered) bool {
 	r, _ := m.detours.history.of(o.Waypoint, t.server)
-	if o.Kind.Own() || r.isShunned(t.now) || m.detours.history.given(o.Waypoint, t.server, t.now) > 0 {
+	if o.Kind.Own() || r.isShunned(t.now) || r.nothing.lasts(t.now) || m.detours.history.given(o.Waypoint, t.server, t.now) > 0 {
 		return false
 	}
 	if lost := within(r.at, t.now, trustsFor) && r.lost() >= measure.Bad; lost || r.retries > 0 && within(r.retried, t.now, retryTime(r.retries)) {
@@ -184,16 +199,17 @@ func (m *Manager) isUnmeasured(t turn, o *offered) bool {
 	return !tried && !t.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint })
 }
 
-func (m *Manager) isShunned(t turn, o *offered) bool {
+// isAvoided reports whether a waypoint's detours lately lost too much, or added nothing.
+func (m *Manager) isAvoided(t turn, o *offered) bool {
 	r, _ := m.detours.history.of(o.Waypoint, t.server)
-	return r.isShunned(t.now)
+	return r.isShunned(t.now) || r.nothing.lasts(t.now)
 }
 
 // bestTried returns the waypoint that gives most of those that the connection may take. What the connection measured
 // itself comes before what others of this host measured.
 func (m *Manager) bestTried(t turn) (best string, goodput float64) {
 	for o := range m.spare(t) {
-		if o.Kind.Own() || m.isShunned(t, o) || t.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint }) {
+		if o.Kind.Own() || m.isAvoided(t, o) || t.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint }) {
 			continue
 		}
 		gives := m.detours.leaves(o.Waypoint, t.server, t.now)

@@ -48,6 +48,8 @@ type tryouts struct {
 	informed bool     // other connections measured enough waypoints before it began
 	over     bool     // the screening has ended
 	ended    time.Time
+	// unscreened is set if there was no screening because the direct path carries most, but not nearly all.
+	unscreened bool
 
 	next   string    // the waypoint that is to take the free place; empty: none
 	tries  bool      // it takes the place to be measured

@@ -315,7 +315,8 @@ func TestHostsSpread(t *testing.T) {
 	}
 }
 
-// If the direct path carries most, nothing is screened: waypoints are tried one at a time, and later.
+// If the direct path carries most, nothing is screened: waypoints are tried one at a time, and the connection has no less
+// than on the direct path alone.
 func TestDirectCarriesMost(t *testing.T) {
 	random := rand.New(rand.NewPCG(18, 9))
 	for i := range networks(8) {
@@ -324,9 +325,39 @@ func TestDirectCarriesMost(t *testing.T) {
 		f := offeredTo(t, i, ways, names...)
 		d := f.connect(0)
 		f.run(15 * time.Second)
-		if log := strings.Join(d.log, ";"); strings.Count(log, "join") > 2 || strings.Contains(log, "end ") {
-			t.Errorf("%d: %v", i, d.log)
+		alone := newFluid(t, i, ways, nil)
+		a := alone.connect(0)
+		alone.run(15 * time.Second)
+		if log := strings.Join(d.log, ";"); strings.Count(log, "join") > 6 || d.bytes < a.bytes {
+			t.Errorf("%d: %d bytes, alone %d: %v", i, d.bytes, a.bytes, d.log)
 		}
+	}
+}
+
+// A single detour that carries less than the direct path does not keep others from being tried: the waypoint that gives
+// most is found in half a minute.
+func TestBetterWaypointIsFoundBesideGoodDirectPath(t *testing.T) {
+	took := map[bool]int{}
+	for i := range networks(24) {
+		link := func(rate float64) *link { return &link{rate: rate * 1e6, buffer: 60 * time.Millisecond} }
+		ways := map[string]*way{"": wayOf(30*time.Millisecond, link(10)), "best": wayOf(40*time.Millisecond, link(30))}
+		names := []string{"best"}
+		for n := range 3 {
+			names = append(names, fmt.Sprint("mid", n))
+			ways[names[n+1]] = wayOf(40*time.Millisecond, link(6))
+		}
+		f := newFluid(t, i, ways, func(c *path.Config) { c.Policy = policy.Detours{Subflows: 2} })
+		f.offer(names...)
+		f.idle = names
+		d := f.connect(0)
+		soon := f.reaches(d, 0.9*40e6, 60*time.Second) <= 30*time.Second
+		took[soon]++
+		if !soon {
+			t.Logf("%d: %v", i, d.log)
+		}
+	}
+	if took[false] > took[true]/4 {
+		t.Errorf("%d late, %d in time", took[false], took[true])
 	}
 }
 
@@ -380,5 +411,32 @@ func TestInformedConnectionDoesNotScreen(t *testing.T) {
 		if log := strings.Join(d.log[n:], ";"); !strings.Contains(log, "join ") {
 			t.Errorf("%d: nothing was tried: %v", i, d.log)
 		}
+	}
+}
+
+// A detour that is set aside as a burden while the connection screens does not keep its place from better ones.
+func TestBurdenDoesNotKeepItsPlace(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 11))
+	late, burdens, tried := 0, 0, int(networks(24))
+	for i := range uint64(tried) {
+		ways, names := six(random)
+		_, best := bestPair(t, i, ways, slices.DeleteFunc(slices.Clone(names), func(w string) bool { return w == "mid0" }))
+		f := offeredTo(t, i, ways, names...)
+		d := f.connect(0)
+		d.burden = "mid0"
+		took := f.reaches(d, 0.9*best, 30*time.Second)
+		for _, left := range f.m.Snapshot(f.now).Conns[0].Left {
+			if left.Reason.Cause == path.CauseBurden {
+				burdens++
+				break
+			}
+		}
+		if took > 12*time.Second {
+			late++
+			t.Logf("%d: after %v: %v %q", i, took, d.log, f.why(d, "mid0"))
+		}
+	}
+	if late > max(1, tried/12) || burdens < tried/2 {
+		t.Errorf("%d of %d are late; %d burdens", late, tried, burdens)
 	}
 }
