@@ -23,6 +23,8 @@ const (
 	exchangeBy = 10 * time.Millisecond
 	// exchangeAfter is the time for which another waypoint must be better.
 	exchangeAfter = 10 * time.Second
+	// queuedFor is that time if messages wait only behind this host's bulk traffic.
+	queuedFor = 2 * time.Second
 	// exchangeTrusts is the age up to which measurements count.
 	exchangeTrusts = 10 * time.Minute
 	// exchangeOneIn makes one connection in 8 exchange its detour each second after exchangeAfter, so that not all
@@ -30,14 +32,15 @@ const (
 	exchangeOneIn = 8
 )
 
-// waits estimates how long messages wait through a waypoint, or on the direct path. known is false if that was not
-// measured recently.
-func (h history) waits(t turn, waypoint string) (wait time.Duration, known bool) {
-	r, ok := h.of(waypoint, t.server)
+// waits estimates how long messages wait through a waypoint, or on the direct path. queue is the part of it for which they wait
+// behind this host's bulk traffic. known is false if the path was not measured recently.
+func (k *detours) waits(t turn, waypoint string) (wait, queue time.Duration, known bool) {
+	r, ok := k.history.of(waypoint, t.server)
 	if !ok || r.trip == 0 || !within(r.at, t.now, exchangeTrusts) || r.isShunned(t.now) {
-		return 0, false
+		return 0, 0, false
 	}
-	return waits(r.trip, r.lost()), true
+	queue = k.together.queue(waypoint, t.server, t.now)
+	return waits(r.trip, r.lost()) + queue, queue, true
 }
 
 // exchangeSlower marks a detour for an exchange if another waypoint is much better for the connection's kind of
@@ -48,9 +51,10 @@ func (m *Manager) exchangeSlower(t turn) bool {
 		return false
 	}
 	a.comparedAt = t.now
-	s, why := m.slower(t)
+	s, why, queued := m.slower(t)
 	if t.kind == measure.Bulk {
 		s, why = m.poorer(t)
+		queued = false
 	}
 	if s == nil {
 		a.slowerSince = time.Time{}
@@ -59,7 +63,9 @@ func (m *Manager) exchangeSlower(t turn) bool {
 	if a.slowerSince.IsZero() {
 		a.slowerSince = t.now
 	}
-	if t.exchangedLately() || t.fledLately() || !t.failedTry(s) && (t.now.Sub(a.slowerSince) < exchangeAfter || m.views.drawAt(t.token, s.detour.Waypoint, t.now)%exchangeOneIn != 0) {
+	since := t.now.Sub(a.slowerSince)
+	soon := t.failedTry(s) || queued && since >= queuedFor
+	if t.exchangedLately() || t.fledLately() || !soon && (since < exchangeAfter || m.views.drawAt(t.token, s.detour.Waypoint, t.now)%exchangeOneIn != 0) {
 		return false
 	}
 	a.slowerSince = time.Time{}
@@ -75,29 +81,31 @@ func (m *Manager) exchangeSlower(t turn) bool {
 // failedTry reports whether the detour was taken to measure it, and the measurement is done.
 func (t turn) failedTry(s *subflow) bool { return s.why.Explored && t.now.Sub(s.since) >= exploresFor }
 
-// slower returns the detour whose messages would wait much less through another waypoint, or nil, and the comparison.
-func (m *Manager) slower(t turn) (worst *subflow, why SubflowReason) {
+// slower returns the detour whose messages would wait much less through another waypoint, or nil, and the comparison. queued
+// is set if that is so only because they wait behind this host's bulk traffic. Other hosts do not move then.
+func (m *Manager) slower(t turn) (worst *subflow, why SubflowReason, queued bool) {
 	best, who, known := m.bestSpare(t)
-	if direct, ok := m.detours.history.waits(t, ""); !known || !ok || best >= direct {
-		return nil, why
+	if direct, _, ok := m.detours.waits(t, ""); !known || !ok || best >= direct {
+		return nil, why, false
 	}
+	isSlow := func(wait time.Duration) bool { return float64(best+exchangeBy)*exchangeFactor < float64(wait) }
 	var longest time.Duration
 	for _, s := range t.subflows {
 		if !m.exchangeable(t, s) {
 			continue
 		}
-		wait, known := m.detours.history.waits(t, s.detour.Waypoint)
-		if known && float64(best+exchangeBy)*exchangeFactor < float64(wait) && wait > longest {
-			worst, longest = s, wait
+		wait, queue, known := m.detours.waits(t, s.detour.Waypoint)
+		if known && isSlow(wait) && wait > longest {
+			worst, longest, queued = s, wait, !isSlow(wait-queue)
 		}
 	}
-	return worst, SubflowReason{Cause: CauseSlower, Other: &policy.Comparison{Waypoint: who, Wait: longest, OtherWait: best, Measured: true}}
+	return worst, SubflowReason{Cause: CauseSlower, Other: &policy.Comparison{Waypoint: who, Wait: longest, OtherWait: best, Measured: true}}, queued
 }
 
 // bestSpare returns the shortest wait through the waypoints that the connection may take and does not use.
 func (m *Manager) bestSpare(t turn) (best time.Duration, who string, known bool) {
 	for o := range m.spare(t) {
-		if wait, ok := m.detours.history.waits(t, o.Waypoint); ok && (!known || wait < best) {
+		if wait, _, ok := m.detours.waits(t, o.Waypoint); ok && (!known || wait < best) {
 			best, who, known = wait, o.Waypoint, true
 		}
 	}

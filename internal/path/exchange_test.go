@@ -2,10 +2,12 @@ package path_test
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // known begins a connection over bob. Carol is measured but off offer.
@@ -96,5 +98,45 @@ func TestFalseExchanges(t *testing.T) {
 	t.Logf("of %d networks each: %d exchanged for nothing, %d not exchanged although much slower", tried, needless, missed)
 	if needless > most || missed > most {
 		t.Errorf("%d false, %d missed", needless, missed)
+	}
+}
+
+// Messages leave a waypoint in whose queue they wait behind this host's own bulk traffic, if another one is idle. New
+// connections with messages begin with that one.
+func TestMessagesAvoidOwnQueue(t *testing.T) {
+	for i := range networks(8) {
+		ways := map[string]*way{
+			"":     wayOf(90*time.Millisecond, &link{rate: 3e6, buffer: 50 * time.Millisecond}),
+			"good": wayOf(25*time.Millisecond, &link{rate: 16e6, buffer: 250 * time.Millisecond}),
+			"idle": wayOf(60*time.Millisecond, &link{rate: 2e6, buffer: 1600 * time.Millisecond, calm: 1}),
+		}
+		f := newFluid(t, i, ways, func(c *path.Config) { c.Policy, c.MessagePorts = policy.Detours{Subflows: 2}, []uint16{81} })
+		for _, w := range []string{"idle", "good"} { // measures them without a queue
+			f.offer(w)
+			d := f.connect(100e3)
+			f.run(10 * time.Second)
+			f.close(d)
+			f.withdraw(w)
+		}
+		f.offer("idle", "good")
+		f.run(time.Second)
+		messages := netip.AddrPortFrom(ip("web"), 81)
+		first := f.connectTo(messages, 400e3)
+		f.run(10 * time.Second)
+		if first.over("good") == nil {
+			t.Fatalf("%d: messages begin with %v", i, first.log)
+		}
+		bulk := f.connect(0)
+		f.run(20 * time.Second)
+		if bulk.over("good") == nil {
+			t.Fatalf("%d: bulk traffic does not use the better waypoint: %v", i, bulk.log)
+		}
+		second := f.connectTo(messages, 400e3)
+		f.run(time.Second)
+		for name, d := range map[string]*transfer{"first": first, "second": second} {
+			if d.over("idle") == nil {
+				t.Errorf("%d: the %s connection waits: %v", i, name, d.log)
+			}
+		}
 	}
 }

@@ -210,7 +210,7 @@ func (k *detours) directOutlook(server netip.AddrPort, now time.Time) Outlook {
 	x := Outlook{Known: r.known()}
 	x.Known.Loss = r.surelyLost()
 	if r.hasTrip(now) {
-		x.Wait, x.Measured = waits(r.trip, x.Known.Loss), true
+		x.Wait, x.Measured = waits(r.trip, x.Known.Loss)+k.together.queue("", server, now), true
 	}
 	x.Expected, x.ExpectedKnown = k.expectedGoodput("", server, now)
 	return x

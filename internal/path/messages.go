@@ -53,7 +53,9 @@ func (m *Manager) expectsMessages(t turn) bool {
 // path.
 func (m *Manager) wasQuicker(t turn, d *Detour) bool {
 	r, direct := m.record(t, d.Waypoint), m.record(t, "")
-	return r.hasTrip(t.now) && direct.hasTrip(t.now) && isQuicker(waits(r.trip, lossCounts*r.lost()), waits(direct.trip, lossCounts*direct.surelyLost()))
+	queue := func(waypoint string) time.Duration { return m.detours.together.queue(waypoint, t.server, t.now) }
+	return r.hasTrip(t.now) && direct.hasTrip(t.now) &&
+		isQuicker(waits(r.trip, lossCounts*r.lost())+queue(d.Waypoint), waits(direct.trip, lossCounts*direct.surelyLost())+queue(""))
 }
 
 // gather lets the best subflow carry the messages, and sets the others aside. A subflow that is better than the carrier

@@ -36,7 +36,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p policy.Prospect) {
 	}
 	switch session, ok := k.sessions.worth[viaOf(&o.Detour)]; {
 	case r.hasTrip(t.now):
-		p.Wait, p.Measured = waits(r.trip, r.lost()), true
+		p.Wait, p.Measured = waits(r.trip, r.lost())+k.together.queue(o.Waypoint, t.server, t.now), true
 	case ok: // the waypoint's path to the server is assumed to be as long as the direct path
 		direct, _ := k.history.of("", t.server)
 		p.Wait = waits(session.trip+direct.trip, session.loss)

@@ -32,7 +32,8 @@ const movesShowIn = 6 * time.Second
 type use struct {
 	goodput float64 // of all together, in bits a second
 	flows   int
-	pressed bool // the network limits at least one of them
+	pressed bool          // the network limits at least one of them
+	queue   time.Duration // the longest that their packets wait there
 }
 
 // together returns what the host's bulk connections get now. It is brought up to date once a second.
@@ -67,7 +68,7 @@ func (g *together) add(t turn) {
 		if !known {
 			g.mixed[key.waypoint]++
 		}
-		g.uses[key] = use{u.goodput + rate, u.flows + 1, u.pressed || s.pressed(t.now)}
+		g.uses[key] = use{u.goodput + rate, u.flows + 1, u.pressed || s.pressed(t.now), max(u.queue, s.queue())}
 	}
 }
 
@@ -92,6 +93,14 @@ func (g *together) left(waypoint string, server netip.AddrPort, goodput float64,
 		return goodput / float64(u.flows+coming+1)
 	}
 	return max(goodput-u.goodput, goodput/float64(u.flows+1))
+}
+
+// queue returns how long packets on a trail wait now because of this host's bulk connections.
+func (g *together) queue(waypoint string, server netip.AddrPort, now time.Time) time.Duration {
+	if age := now.Sub(g.at); age < 0 || age > closeGap+time.Second {
+		return 0 // no bulk connection is left
+	}
+	return g.of(waypoint, server).queue
 }
 
 // moved counts the recent moves from the trails for which is returns true.
