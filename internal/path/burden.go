@@ -195,6 +195,9 @@ func (m *Manager) putBurdenAside(t turn, s *subflow) {
 	}
 	until := m.detours.history.addedNothing(s.waypoint(), t.server, why, burdenStands, t.now)
 	s.habits.burden = burden{}
+	if rate, known := t.steadyRate(s); known && t.tryouts != nil && !t.tryouts.over {
+		m.result(t, readySubflow{s, rate})
+	}
 	t.putAside(s, t.idleCause(), why)
 	s.aside.until = until
 	if ends {

@@ -195,6 +195,9 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	if sum >= tryoutGain*c.before {
 		tr.endChallenge(TryoutKept, sum, rate, t.now)
 		t.claim(s)
+		if tr.unscreened && t.directShare() < screensBelow { // the other waypoints are worth a screening now
+			tr.unscreened, tr.over = false, false
+		}
 		return false
 	}
 	tr.endChallenge(TryoutLost, sum, rate, t.now)

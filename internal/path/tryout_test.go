@@ -440,3 +440,34 @@ func TestBurdenDoesNotKeepItsPlace(t *testing.T) {
 		t.Errorf("%d of %d are late; %d burdens", late, tried, burdens)
 	}
 }
+
+// Once another waypoint has shown that detours carry more than the direct path, the connection screens the rest.
+func TestScreensAfterWonChallenge(t *testing.T) {
+	began := 0
+	for i := range uint64(48) {
+		link := func(rate float64) *link { return &link{rate: rate * 1e6, buffer: 200 * time.Millisecond, calm: 1} }
+		ways := map[string]*way{
+			"": wayOf(60*time.Millisecond, link(3)), "poor": wayOf(40*time.Millisecond, link(2)), "best": wayOf(40*time.Millisecond, link(30)),
+		}
+		names := []string{"poor", "best"}
+		for n := range 4 {
+			names = append(names, fmt.Sprint("mid", n))
+			ways[names[n+2]] = wayOf(40*time.Millisecond, link(8))
+		}
+		f := newFluid(t, i, ways, func(c *path.Config) { c.Policy = policy.Detours{Subflows: 2} })
+		f.offer(names...)
+		f.idle = names
+		d := f.connect(0)
+		f.run(500 * time.Millisecond)
+		if d.over("poor") == nil {
+			continue
+		}
+		began++
+		if took := f.reaches(d, 0.9*33e6, time.Minute); took > 25*time.Second {
+			t.Errorf("%d: after %v: %v", i, took, d.log)
+		}
+	}
+	if began == 0 {
+		t.Error("no connection began with the poor detour")
+	}
+}
