@@ -33,7 +33,7 @@ func newSteering(settings config.Client) steering { return steering{settings: se
 // change carries out a request, or returns an error and changes nothing.
 func (s *steering) change(asked api.SteerRequest, now time.Time) error {
 	r := request{word: asked.Word, waypoints: slices.Clone(asked.Waypoints), only: asked.Only}
-	if asked.ForSeconds > 0 {
+	if asked.ForSeconds > 0 && asked.Word != api.SteerReset {
 		r.until = now.Add(time.Duration(asked.ForSeconds * float64(time.Second)))
 	}
 	next := *s
@@ -60,7 +60,8 @@ func (r *request) replace(older []request) (left []request) {
 	for _, old := range older {
 		longer := !r.until.IsZero() && (old.until.IsZero() || old.until.After(r.until))
 		switch {
-		case longer || r.word == api.SteerAvoid && old.word == api.SteerUse: // its --only still counts
+		case longer:
+		case r.word == api.SteerAvoid && old.word == api.SteerUse: // will leaves out the avoided ones; only stays in effect
 		case r.word == api.SteerUse && old.word == api.SteerUse:
 			continue
 		default:
@@ -127,8 +128,8 @@ func (s *steering) next() (next time.Time) {
 	return next
 }
 
-// will returns what the configuration and the requests amount to. Of several requests about a waypoint, the newest counts. Of
-// those to use waypoints, only the newest counts of which something is left.
+// will returns what the configuration and the requests amount to. The newest request about a waypoint decides. Among the requests to
+// use waypoints, the newest counts that is not avoided entirely. One that excludes all others counts in any case: see check.
 func (s *steering) will() (will path.Steering) {
 	configured := []request{
 		{word: api.SteerUse, waypoints: s.settings.Use, only: s.settings.UseOnly},

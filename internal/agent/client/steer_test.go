@@ -110,6 +110,7 @@ func TestTemporaryChoicesGiveWay(t *testing.T) {
 		"--only within client.use_only":    {only, []string{"use far --only --for 2"}, "use far (2s) --only", []string{"use good --only"}},
 		"a reset ends it at once":          {config.Client{Avoid: []string{"good"}}, []string{"use good far --for 2", "reset good"}, "use far (2s), avoid good", []string{"avoid good"}},
 		"a reset ends what it replaced":    {config.Client{}, []string{"avoid good", "use good --for 2", "reset good"}, "", nil},
+		"a reset has no end":               {config.Client{}, []string{"avoid good far", "reset good --for 2"}, "avoid far", nil},
 		"a reset of all does":              {only, []string{"avoid far", "use far --for 2", "reset"}, "use good --only", nil},
 	} {
 		s := newSteering(test.settings)
