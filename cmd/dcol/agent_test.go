@@ -102,6 +102,9 @@ func (c *canned) Steer(_ context.Context, r api.SteerRequest) (api.Steering, err
 		s.Use, s.Avoid = slices.DeleteFunc(s.Use, follows), slices.DeleteFunc(s.Avoid, follows)
 		return *s, nil
 	}
+	if r.Word != api.SteerReset && len(r.Waypoints) == 0 {
+		return api.Steering{}, errors.New("no waypoint is named; this host knows bob")
+	}
 	for _, name := range r.Waypoints {
 		if name != "bob" {
 			return api.Steering{}, fmt.Errorf("%q is not a waypoint that this host knows; known are: bob", name)

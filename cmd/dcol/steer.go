@@ -13,6 +13,7 @@ import (
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/ui"
+	"github.com/detour-collective/dcol/internal/units"
 )
 
 func useCommand() *cobra.Command {
@@ -22,10 +23,12 @@ func useCommand() *cobra.Command {
 		Long: `Makes new connections take detours through these waypoints before all others. With --only,
 no other waypoint is taken, and connections leave detours through other waypoints as soon as
 they can. Without a waypoint, prints which waypoints are taken first and which are avoided.
-dcol members lists the waypoints.
+dcol status lists the waypoints in use, and dcol members all of the collective.
 
-The choice is in effect until the agent ends, or until dcol use --reset. client.use,
-client.use_only and client.avoid in the configuration are permanent.`,
+The choice replaces that of an earlier dcol use, and what dcol avoid said of these waypoints.
+It is in effect until the agent ends, or until dcol use --reset. With --for, what it replaced
+returns at the end. client.use, client.use_only and client.avoid in the configuration are
+permanent.`,
 		Example: `  dcol use bob
   dcol use --only --for 2h bob carol
   dcol use --reset
@@ -41,9 +44,7 @@ client.use_only and client.avoid in the configuration are permanent.`,
 			return errors.New("--reset takes no --only and no --for")
 		case *reset:
 			return steer.send(cmd, api.SteerRequest{Word: api.SteerReset, Waypoints: args})
-		case len(args) == 0 && (*only || cmd.Flags().Changed("for")):
-			return errors.New("WAYPOINT is missing; dcol members lists them")
-		case len(args) == 0:
+		case len(args) == 0 && !*only && !cmd.Flags().Changed("for"):
 			return steer.show(cmd)
 		}
 		return steer.send(cmd, api.SteerRequest{Word: api.SteerUse, Waypoints: args, Only: *only})
@@ -60,7 +61,9 @@ leave it as soon as they have another path, so no connection ends. Without a way
 which waypoints are avoided and which are taken first.
 
 The choice is in effect until the agent ends, until dcol use names the waypoint, or until
-dcol use --reset. client.avoid in the configuration is permanent.`,
+dcol use --reset. With --for, what it replaced returns at the end. If dcol use --only or
+client.use_only allows only some waypoints, these cannot all be avoided. client.avoid in the
+configuration is permanent.`,
 		Example: `  dcol avoid mallory
   dcol avoid --for 30m carol`,
 		Args: cobra.ArbitraryArgs,
@@ -72,9 +75,7 @@ dcol use --reset. client.avoid in the configuration is permanent.`,
 		switch {
 		case *reset:
 			return fmt.Errorf("%s undoes both dcol use and dcol avoid", strings.Join(append([]string{"dcol use --reset"}, args...), " "))
-		case len(args) == 0 && cmd.Flags().Changed("for"):
-			return errors.New("WAYPOINT is missing; dcol members lists them")
-		case len(args) == 0:
+		case len(args) == 0 && !cmd.Flags().Changed("for"):
 			return steer.show(cmd)
 		}
 		return steer.send(cmd, api.SteerRequest{Word: api.SteerAvoid, Waypoints: args})
@@ -112,7 +113,8 @@ func (f steerFlags) show(cmd *cobra.Command) error {
 	return ui.Steering(os.Stdout, status.Client.Steering, time.Now())
 }
 
-// send sends a request to the agent, and prints the choice that is then in effect.
+// send sends a request to the agent, and prints the choice that is then in effect. The agent refuses a request without waypoints,
+// except a reset: it knows which there are.
 func (f steerFlags) send(cmd *cobra.Command, r api.SteerRequest) error {
 	if cmd.Flags().Changed("for") && (*f.length < time.Second || *f.length > mostSteered) {
 		return fmt.Errorf("--for must be 1s to %.0fh, such as 90m or 2h, not %v; client.use and client.avoid in the configuration are permanent", mostSteered.Hours(), *f.length)
@@ -128,11 +130,11 @@ func (f steerFlags) send(cmd *cobra.Command, r api.SteerRequest) error {
 	if r.Word == api.SteerReset {
 		return configured(choice, r.Waypoints)
 	}
-	ends := "until the agent ends"
+	ends := "holds until the agent ends"
 	if r.ForSeconds > 0 {
-		ends = "until then"
+		ends = fmt.Sprintf("ends after %v, and what it replaced returns", units.Duration(*f.length))
 	}
-	_, err = fmt.Printf("This holds %s; dcol use --reset undoes it.\n", ends)
+	_, err = fmt.Printf("The choice of %s %s. dcol use --reset undoes all choices.\n", strings.Join(r.Waypoints, ", "), ends)
 	return err
 }
 

@@ -232,9 +232,12 @@ func markUnknown(s *api.Steering, known []string) {
 	}
 }
 
-// steered returns the waypoints of a request, each once. A reset may also name waypoints that are chosen now. It returns an error
-// for any other name, and for this host itself.
+// steered returns the waypoints of a request, each once. A reset may also name waypoints that are in chosen. It returns an error
+// for any other name, for this host itself, and if another request names none.
 func steered(r api.SteerRequest, self string, known, chosen []string) (list []string, err error) {
+	if len(r.Waypoints) == 0 && r.Word != api.SteerReset {
+		return nil, fmt.Errorf("no waypoint is named; this host knows %s", cmp.Or(strings.Join(known, ", "), "none yet"))
+	}
 	for _, name := range r.Waypoints {
 		switch lower := strings.ToLower(name); {
 		case name == self:

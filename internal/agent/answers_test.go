@@ -52,6 +52,11 @@ func TestSteered(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
+	for want, known := range map[string][]string{"this host knows north, south": known, "this host knows none yet": nil} {
+		if _, err := steered(nil, known); err == nil || err.Error() != "no waypoint is named; "+want {
+			t.Errorf("without a name: %v, want %s", err, want)
+		}
+	}
 	if _, err := steered([]string{"bob"}, nil); err == nil || !strings.Contains(err.Error(), "it knows none yet") {
 		t.Errorf("without waypoints: %v", err)
 	}

@@ -15,7 +15,7 @@ type SteerRequest struct {
 	Waypoints []string `json:"waypoints,omitempty"`
 	// Only excludes all other waypoints, with SteerUse.
 	Only bool `json:"only,omitempty"`
-	// ForSeconds is the time for which the request is valid. 0 means until the next one.
+	// ForSeconds is the time for which the request is valid. Then what it replaced returns. 0 means until it is replaced.
 	ForSeconds float64 `json:"for_s,omitempty"`
 }
 
@@ -31,8 +31,9 @@ type Steering struct {
 
 // Steered is a waypoint that is used first, or never.
 type Steered struct {
-	Name  string    `json:"name"`
-	Until time.Time `json:"until,omitzero"` // absent: until it is changed
+	Name string `json:"name"`
+	// Until is the time at which this ends. It is absent if it holds until it is changed, also if a request with an end repeats it.
+	Until time.Time `json:"until,omitzero"`
 	// Unknown is set if this host knows no waypoint of this name. The configuration may name one.
 	Unknown bool `json:"unknown,omitempty"`
 }

@@ -58,7 +58,7 @@ func TestSteer(t *testing.T) {
 	if said := w.dcol(alice, "use"); said != "Taken first: bob (this host knows no such waypoint)\n" {
 		t.Errorf("dcol use says %q", said)
 	}
-	if said := w.dcol(alice, "use", "--reset", bob); !strings.HasPrefix(said, "No waypoint is preferred or avoided") {
+	if said := w.dcol(alice, "use", "--reset", bob); !strings.HasPrefix(said, "Taken, and no other: bbo (this host knows no such waypoint)\n") {
 		t.Errorf("dcol use --reset bob says %q", said)
 	}
 	w.fails(alice, []string{"use", "--reset", bob}, `"bob" is neither preferred nor avoided, and not a waypoint that this host knows; `)

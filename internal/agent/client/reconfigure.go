@@ -24,7 +24,7 @@ func (c *Client) Reconfigure(ctx context.Context, before, next config.Client) er
 		c.exchange.publish = next.PublishMeasurements
 		c.steering.settings = next
 		if !slices.Equal(before.Use, next.Use) || !slices.Equal(before.Avoid, next.Avoid) || before.UseOnly != next.UseOnly {
-			c.steering.reset()
+			c.steering.requests = nil
 			c.steer(ctx, now)
 		}
 		if !slices.Equal(before.Exclude, next.Exclude) || !reflect.DeepEqual(before.Converter, next.Converter) {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/detour-collective/dcol/internal/api"
+	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
 	"github.com/detour-collective/dcol/internal/path/policy"
@@ -121,9 +122,9 @@ func TestUnavailableWhy(t *testing.T) {
 	check("the server has IPv6", api.Waypoint{State: api.WaypointUp, Kinds: []api.WaypointKind{mapped}}, netip.MustParseAddrPort("[2001:db8::5]:22"), "")
 	check("closed", api.Waypoint{State: api.WaypointClosed, Why: "switched off", Kinds: []api.WaypointKind{{Kind: "mapped", State: api.KindClosed}}}, server, "switched off")
 	check("moving", api.Waypoint{State: api.WaypointMoving}, server, "moving")
-	c.steering.avoid = map[string]time.Time{"bob": {}}
+	c.steering = newSteering(config.Client{Avoid: []string{"bob"}})
 	check("avoided", api.Waypoint{State: api.WaypointUp, Kinds: []api.WaypointKind{mapped}}, server, "you do not want this waypoint (dcol use, dcol avoid)")
-	c.steering.avoid = nil
+	c.steering = newSteering(config.Client{})
 	c.book.Refused(c.book.Request(server, now)[0], detour.Refusal{Why: "port denied", Forbidden: true}, now)
 	check("denied", api.Waypoint{State: api.WaypointUp, Kinds: []api.WaypointKind{mapped}}, server, "port denied")
 	check("another server", api.Waypoint{State: api.WaypointUp, Kinds: []api.WaypointKind{mapped}}, netip.MustParseAddrPort("203.0.113.6:22"), asked)
