@@ -122,7 +122,7 @@ func wants(t reflect.Type) string {
 // invalid returns what is wrong with a text that is no value of a type, or err's own words. The errors of net/netip name
 // functions of Go.
 func invalid(t reflect.Type, text string, err error) string {
-	form := ""
+	var form string
 	switch t {
 	case reflect.TypeFor[netip.Addr]():
 		form = `an IP address, such as "192.0.2.1" or "2001:db8::1"`
