@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -92,35 +93,55 @@ func printSettings(list []config.Setting) error {
 
 func configSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "set KEY VALUE",
-		Short: "Change the value of a key in the file",
-		Long: `Changes the value of a key in the file, and nothing else: other lines and comments stay.
-VALUE is written as in the file; a string needs no quotes, except in a list. A value that would
+		Use:   "set KEY VALUE [KEY VALUE]...",
+		Short: "Change the values of keys in the file",
+		Long: `Changes the values of keys in the file, and nothing else: other lines and comments stay.
+Of several keys, all are changed or none. VALUE is written as in the file; a string needs no quotes, except in a list. A value that would
 make the configuration wrong is refused. If the host's identity is in order, so is one that does
 not go together with it, such as another name.`,
 		Example: `  dcol config set client.subflows 3
   dcol config set client.tls_ports '[443, 8443]'
-  dcol config set client.use '["bob", "carol"]'`,
-		Args: cli.Exactly(2),
+  dcol config set client.use '["bob", "carol"]'
+  dcol config set client.budget.metered 1GB client.budget.metered_interfaces '["wwan0"]'`,
+		Args: pairs,
 	}
 	path := fileFlag(cmd)
-	cmd.ValidArgsFunction = completeKeys
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		if len(args)%2 == 0 {
+			args = nil // a key is next, as at first
+		}
+		return completeKeys(cmd, args, word)
+	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		change, err := config.Set(*path, args[0], args[1], stillUsable(*path))
+		var list []config.Assignment
+		for pair := range slices.Chunk(args, 2) {
+			list = append(list, config.Assignment{Key: pair[0], Value: pair[1]})
+		}
+		changes, err := config.Set(*path, list, stillUsable(*path))
 		if err != nil {
 			return err
 		}
-		switch {
-		case change.From == change.To:
-			fmt.Fprintf(os.Stderr, "%s was %s already\n", change.Key, change.From)
-		case change.Reload:
-			fmt.Fprintf(os.Stderr, "%s was %s and is %s; dcol reload applies it to a running agent\n", change.Key, change.From, change.To)
-		default:
-			fmt.Fprintf(os.Stderr, "%s was %s and is %s; it is in effect after a restart of the agent\n", change.Key, change.From, change.To)
+		for _, change := range changes {
+			switch {
+			case change.From == change.To:
+				fmt.Fprintf(os.Stderr, "%s was %s already\n", change.Key, change.From)
+			case change.Reload:
+				fmt.Fprintf(os.Stderr, "%s was %s and is %s; dcol reload applies it to a running agent\n", change.Key, change.From, change.To)
+			default:
+				fmt.Fprintf(os.Stderr, "%s was %s and is %s; it is in effect after a restart of the agent\n", change.Key, change.From, change.To)
+			}
 		}
 		return nil
 	}
 	return cmd
+}
+
+// pairs requires keys and values in turns.
+func pairs(cmd *cobra.Command, args []string) error {
+	if n := len(args); n > 2 && n%2 != 0 {
+		return fmt.Errorf("VALUE is missing after %q; a list is one argument in quotes, such as '[443, 8443]'", args[n-1])
+	}
+	return cli.Exactly(2)(cmd, args[:min(len(args), 2)])
 }
 
 // stillUsable returns a check for a changed configuration. The check requires that the configuration fits

@@ -23,18 +23,35 @@ func Destinations(text string, lookup func(name string) ([]netip.Addr, error)) (
 		return nil, err
 	}
 	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.AddrPort{netip.AddrPortFrom(a.Unmap(), port)}, nil
+		return serversAt([]netip.Addr{a}, port)
 	}
-	if dotted.MatchString(host) || strings.Contains(host, ":") {
+	if dotted.MatchString(host) || strings.ContainsAny(host, ":[]") {
 		return nil, fmt.Errorf("%q is not a valid address; valid ones are like 192.0.2.80 and 2001:db8::80", host)
 	}
 	addrs, err := lookup(host)
 	if err != nil {
 		return nil, unresolved(host, err)
 	}
-	var list []netip.AddrPort
+	return serversAt(addrs, port)
+}
+
+// serversAt returns the servers with these addresses. The error names an address that no server can have.
+func serversAt(addrs []netip.Addr, port uint16) (list []netip.AddrPort, err error) {
 	for _, a := range addrs {
-		list = append(list, netip.AddrPortFrom(a.Unmap(), port))
+		a = a.Unmap()
+		kind := ""
+		switch {
+		case a.IsUnspecified():
+			kind = "the unspecified address"
+		case a.IsMulticast():
+			kind = "a multicast address"
+		case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+			kind = "the broadcast address"
+		}
+		if kind != "" {
+			return nil, fmt.Errorf("%v is %s, and TCP connections lead to one server only: name the server's address", a, kind)
+		}
+		list = append(list, netip.AddrPortFrom(a, port))
 	}
 	return list, nil
 }
@@ -65,7 +82,10 @@ func hostAndPort(text string) (host string, port uint16, err error) {
 		}
 		return h, uint16(n), nil
 	}
-	return strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), 0, nil
+	if inside, ok := strings.CutPrefix(text, "["); ok && strings.HasSuffix(inside, "]") {
+		return strings.TrimSuffix(inside, "]"), 0, nil
+	}
+	return text, 0, nil
 }
 
 // unresolved explains why a name has no address. Errors that do not come from name servers stay as they are.

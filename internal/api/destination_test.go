@@ -16,6 +16,8 @@ func TestDestinations(t *testing.T) {
 		switch name {
 		case "example.org":
 			return []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.80"), netip.MustParseAddr("2001:db8::80")}, nil
+		case "blocked":
+			return []netip.Addr{netip.IPv4Unspecified()}, nil
 		case "unanswered":
 			return nil, &net.DNSError{Err: "read udp [::1]:40000->[::1]:53: connection refused", Name: name, Server: "[::1]:53"}
 		case "failing":
@@ -45,6 +47,15 @@ func TestDestinations(t *testing.T) {
 		"192.0.2.300":     `"192.0.2.300" is not a valid address`,
 		"192.0.2.300:80":  `"192.0.2.300" is not a valid address`,
 		"2001:db8:::1":    `"2001:db8:::1" is not a valid address`,
+		"[2001:db8::80":   `"[2001:db8::80" is not a valid address`,
+		"2001:db8::80]":   `"2001:db8::80]" is not a valid address`,
+		"[example.org":    `"[example.org" is not a valid address`,
+		"0.0.0.0:80":      `0.0.0.0 is the unspecified address, and TCP connections lead to one server only`,
+		"::":              `:: is the unspecified address`,
+		"224.0.0.1":       `224.0.0.1 is a multicast address`,
+		"[ff02::1]:80":    `ff02::1 is a multicast address`,
+		"255.255.255.255": `255.255.255.255 is the broadcast address`,
+		"blocked":         `0.0.0.0 is the unspecified address`,
 		"example.org/big": `"example.org/big" is neither an address nor a name; write "example.org"`,
 		"192.0.2.80:0":    `"0" is not a port`,
 		"nowhere":         `"nowhere" is no address, and no name that can be resolved: there is no such name`,

@@ -41,12 +41,23 @@ func badFlag(cmd *cobra.Command, err error) error {
 	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		err = badValue(wrong)
 	}
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() != "" {
+		err = unknownShort(cmd, unknown.GetSpecifiedShortnames())
+	}
 	if onlyGroups(cmd) {
 		if unknown := knownCommand(cmd, cmd.Flags().Args()); unknown != nil {
 			return unknown
 		}
 	}
 	return withUsage(cmd, err)
+}
+
+// unknownShort returns the error about a flag with one hyphen that does not exist.
+func unknownShort(cmd *cobra.Command, name string) error {
+	if cmd.Flags().Lookup(name) != nil {
+		return fmt.Errorf("unknown flag: -%s; did you mean --%s?", name, name)
+	}
+	return fmt.Errorf("unknown flag: -%s", name)
 }
 
 // badValue replaces the standard library's parse error by one that names the values that a flag accepts.

@@ -173,7 +173,7 @@ func TestBadValues(t *testing.T) {
 		{minimal + "[[policy]]\nuse = \"detours\"\nuplinks = [\"a\"]", `policy[0].use: uplinks are for fullmesh, backup and single, not for detours`},
 		{minimal + "[[policy]]\nuse = \"paths\"\nuplinks = [\"a\"]", `policy[0].use: uplinks are for fullmesh, backup and single, not for paths`},
 		{minimal + "[[policy]]\nuse = \"ndiffports\"\nsubflows = 2\ndetours = true", `policy[0].use: detours besides are for fullmesh, backup, single and paths, not for ndiffports`},
-		{minimal + "[[policy]]\nuse = \"backup\"\nquota = { a = \"0B\" }", `policy[0].quota.a: "0B" is not a size`},
+		{minimal + "[[policy]]\nuse = \"backup\"\nquota = { a = \"0B\" }", `policy[0].quota.a: "0B" is zero: write a size`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nquota = { a = \"some\" }", `policy[0].quota.a: "some" is not a size`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nquota_every = \"24h\"", `policy[0].quota_every: needs quotas`},
 		{minimal + "[[policy]]\nuse = \"backup\"\nbelow = \"fast\"", `policy[0].below`},

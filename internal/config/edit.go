@@ -1,20 +1,15 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/detour-collective/dcol/internal/durable"
 	"github.com/detour-collective/dcol/internal/tomlfile"
 )
 
@@ -23,89 +18,6 @@ var tableLine = regexp.MustCompile(`^\s*\[+\s*([^\]]*?)\s*\]+`)
 
 // keyLine matches the beginning of a key's line.
 var keyLine = regexp.MustCompile(`^\s*([A-Za-z0-9_-]+)\s*=\s*`)
-
-// SetConverterUse changes client.converter.use in the file at path, and nothing else.
-func SetConverterUse(path string, use UseConverter) error {
-	_, err := Set(path, "client.converter.use", string(use), func(*Config) error { return nil })
-	return err
-}
-
-// Set changes one key in the file at path. Other lines and comments stay. value is TOML, or the text of a string
-// without its quotes. Set writes nothing unless the result parses and check accepts it. It returns the change; From and
-// To are equal if the file already had the value.
-func Set(path, key, value string, check func(*Config) error) (Change, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Change{}, noFile(path)
-	}
-	if err != nil {
-		return Change{}, changing(path, err)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return Change{}, changing(path, err)
-	}
-	before, err := Parse(path, text)
-	if err != nil {
-		return Change{}, fmt.Errorf("change the configuration: %w", err)
-	}
-	old, err := before.Setting(key)
-	if err != nil {
-		return Change{}, err
-	}
-	if old.repeated {
-		return Change{}, fmt.Errorf("%s is a table that may be repeated: change it in %s with an editor", key, path)
-	}
-	if old.text && !isTOML(value) {
-		value = strconv.Quote(value)
-	}
-	if !isTOML(value) && old.texts {
-		return Change{}, fmt.Errorf("%s is a list of strings: dcol config set %s '%s'", key, key, listOf(value))
-	}
-	if !isTOML(value) {
-		return Change{}, fmt.Errorf("%s: %s is no value of TOML, such as 3, true or [443, 8443]", key, value)
-	}
-	changed := setKey(string(text), key, value)
-	// The agent must read the changed text as meant. Otherwise nothing is written.
-	after, err := Parse(path, []byte(changed))
-	if err == nil {
-		err = check(after)
-	}
-	if err != nil {
-		return Change{}, fmt.Errorf("the configuration is not changed, because it would be wrong: %w", err)
-	}
-	now, err := after.Setting(key)
-	if err != nil {
-		return Change{}, err
-	}
-	only := before.Differences(after)
-	same := len(only) == 0 && isSame(old, value)
-	if !same && (len(only) != 1 || only[0].Key != key) {
-		return Change{}, fmt.Errorf("%s cannot be changed by this command: change %s in it with an editor", path, key)
-	}
-	change := Change{Key: key, From: old.Value, To: now.Value, Reload: now.Reload}
-	if changed == string(text) {
-		return change, nil
-	}
-	if err := durable.Replace(path, []byte(changed), info.Mode().Perm()); err != nil {
-		return Change{}, changing(path, err)
-	}
-	return change, nil
-}
-
-// listOf returns the words of a text as a list in TOML. Commas, brackets and quotes separate words, like spaces.
-func listOf(text string) string {
-	words := strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`,[]'"`, r) })
-	return tomlfile.List(words)
-}
-
-// changing explains an error of reading or writing the file at path. Operators may use the agent, but not change its file.
-func changing(path string, err error) error {
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("this user may not change the configuration %s: run this as root: %w", path, fs.ErrPermission)
-	}
-	return fmt.Errorf("change the configuration: %w", err)
-}
 
 // Setting returns the setting with a key. The error names those that may have been meant.
 func (c *Config) Setting(key string) (Setting, error) {
@@ -170,21 +82,6 @@ func cutLast(key string) (section, name string) {
 		return key[:at], key[at+1:]
 	}
 	return "", key
-}
-
-// isSame reports whether a setting has the value already.
-func isSame(s Setting, value string) bool {
-	var ours, other map[string]any
-	if toml.Unmarshal([]byte("v = "+s.Value), &ours) != nil || toml.Unmarshal([]byte("v = "+value), &other) != nil {
-		return false
-	}
-	return fmt.Sprint(ours) == fmt.Sprint(other)
-}
-
-// isTOML reports whether a text is a single TOML value without a comment.
-func isTOML(value string) bool {
-	var all map[string]any
-	return toml.Unmarshal([]byte("v = "+value+"\n"), &all) == nil && len(all) == 1 && toml.Unmarshal([]byte("v = ["+value+"]\n"), &all) == nil
 }
 
 // setKey changes the value of the key if the text has it. Otherwise it adds a line below the header of the key's table,

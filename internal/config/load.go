@@ -40,16 +40,23 @@ func LoadOrDefault(path string) (*Config, error) {
 
 // Parse parses a configuration. name is the file's name in errors.
 func Parse(name string, data []byte) (*Config, error) {
+	c, err := decode(name, data)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// decode is like Parse, but returns the configuration also if it is wrong, as far as it was understood. Without a name,
+// errors tell no place.
+func decode(name string, data []byte) (*Config, error) {
 	c := defaults()
 	p := tomlfile.Decode(name, data, c)
 	if p.Err() == nil {
 		c.fill()
 		c.check(p)
 	}
-	if err := p.Err(); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, p.Err()
 }
 
 // defaults returns the values of absent keys. A key that is present replaces its default, even with

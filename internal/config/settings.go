@@ -16,9 +16,13 @@ type Setting struct {
 	// Reload reports whether a running agent can take over a new value.
 	Reload bool
 
-	text, texts bool // a string, and a list of strings
-	repeated    bool
+	text           bool // a string
+	texts, numbers bool // a list of strings, and of numbers
+	repeated       bool
 }
+
+// list reports whether the value is a list of strings or numbers.
+func (s Setting) list() bool { return s.texts || s.numbers }
 
 // Raw returns the value without the quotes of a string.
 func (s Setting) Raw() string {
@@ -104,6 +108,7 @@ func settingsOf(prefix string, v reflect.Value) (list []Setting) {
 		if field.Kind() == reflect.Slice && !s.text {
 			item := reflect.Zero(field.Type().Elem())
 			s.texts = isString(item)
+			s.numbers = item.Kind() == reflect.Int && !s.texts
 			s.repeated = item.Kind() == reflect.Struct && !s.texts
 		}
 		list = append(list, s)

@@ -95,7 +95,7 @@ func TestSet(t *testing.T) {
 		if err := os.WriteFile(path, []byte(test.before), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Set(path, test.key, test.value, func(*Config) error { return nil })
+		_, err := Set(path, []Assignment{{test.key, test.value}}, func(*Config) error { return nil })
 		if got, _ := os.ReadFile(path); err != nil || string(got) != test.after {
 			t.Errorf("%s = %s: %v\n%s\nwant\n%s", test.key, test.value, err, got, test.after)
 		}
@@ -112,7 +112,7 @@ func TestSetRefuses(t *testing.T) {
 		{"client.convertor.us", "never", `did you mean "client.converter.use" or "client.converter"`},
 		{"listen", "9", `did you mean "session.listen" or "metrics.listen"`},
 		{"zzzzzzzz", "1", `"zzzzzzzz" is not a key of the configuration; dcol config get lists all`},
-		{"client.subflows", "9", `conf.toml:9: client.subflows: must be from 1 to 8`},
+		{"client.subflows", "9", `would be wrong: client.subflows: must be from 1 to 8`},
 		{"client.subflows", "many", `client.subflows: many is no value of TOML`},
 		{"client.subflows", "2\nkinds = []", `is no value of TOML`},
 		{"client.subflows", "3 # so", `is no value of TOML`},
@@ -120,7 +120,14 @@ func TestSetRefuses(t *testing.T) {
 		{"client.kinds", "[mapped, in-band]", `client.kinds is a list of strings: dcol config set client.kinds '["mapped", "in-band"]'`},
 		{"waypoint.allow", "10.0.0.0/8", `waypoint.allow is a list of strings: dcol config set waypoint.allow '["10.0.0.0/8"]'`},
 		{"waypoint.hours", "", `waypoint.hours is a list of strings: dcol config set waypoint.hours '[]'`},
-		{"client.tls_ports", "443 8443", `client.tls_ports: 443 8443 is no value of TOML, such as 3, true or [443, 8443]`},
+		{"client.tls_ports", "443 8443", `client.tls_ports is a list of whole numbers: dcol config set client.tls_ports '[443, 8443]'`},
+		{"client.bulk_ports", "80", `client.bulk_ports is a list of whole numbers: dcol config set client.bulk_ports '[80]'`},
+		{"client.bulk_ports", "http", `client.bulk_ports is a list of whole numbers, such as '[443, 8443]'`},
+		{"client.use", `"north"`, `client.use is a list of strings: dcol config set client.use '["north"]'`},
+		{"client.exclude", `["10.0.0.0/33"]`, `would be wrong: client.exclude[0]: "10.0.0.0/33" is not a network, such as`},
+		{"client.budget.total", "0GB", `would be wrong: client.budget.total: "0GB" is zero: write an amount such as`},
+		{"client.budget.metered", "2GB", `set both at once: dcol config set client.budget.metered 2GB client.budget.metered_interfaces '["wwan0"]'`},
+		{"client.budget.metered_interfaces", `["nope0"]`, `set both at once: dcol config set client.budget.metered_interfaces '["nope0"]' client.budget.metered 1GB`},
 		{"client.waypoint", "[]", `client.waypoint is a table that may be repeated`},
 		{"log_level", "loud", `"loud" is not a level`},
 	} {
@@ -128,11 +135,52 @@ func TestSetRefuses(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Set(path, test.key, test.value, func(*Config) error { return nil }); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := Set(path, []Assignment{{test.key, test.value}}, func(*Config) error { return nil }); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s = %s: %v, want %s", test.key, test.value, err, test.want)
 		}
 		if got, _ := os.ReadFile(path); string(got) != text {
 			t.Errorf("%s = %s changed the file:\n%s", test.key, test.value, got)
+		}
+	}
+}
+
+// Keys that need each other are set at once, and either all are set or none.
+func TestSetSeveral(t *testing.T) {
+	const budget = minimal + "\n[client.budget]\nmetered_interfaces = [\"wwan0\"]\nmetered = \"1GB\"\n"
+	amount, interfaces := "client.budget.metered", "client.budget.metered_interfaces"
+	for name, test := range map[string]struct {
+		before string
+		list   []Assignment
+		after  string // empty: as before
+		want   string // in the error; empty: none
+	}{
+		"both":          {minimal, []Assignment{{amount, "1GB"}, {interfaces, `["wwan0"]`}}, budget, ""},
+		"neither":       {budget, []Assignment{{amount, "unlimited"}, {interfaces, "[]"}}, strings.NewReplacer(`["wwan0"]`, "[]", "1GB", "unlimited").Replace(budget), ""},
+		"as it was":     {budget, []Assignment{{amount, "1GB"}, {"client.subflows", "2"}}, budget + "\n[client]\nsubflows = 2\n", ""},
+		"one wrong":     {minimal, []Assignment{{"client.subflows", "3"}, {"client.use_only", "true"}}, "", "needs at least one waypoint"},
+		"one unknown":   {minimal, []Assignment{{"client.subflows", "3"}, {"client.us", "[]"}}, "", "is not a key"},
+		"twice":         {minimal, []Assignment{{"client.subflows", "3"}, {"client.subflows", "4"}}, "", "client.subflows is given two values"},
+		"no list":       {minimal, []Assignment{{amount, "1GB"}, {interfaces, "wwan0"}}, "", `is a list of strings: dcol config set client.budget.metered 1GB client.budget.metered_interfaces '["wwan0"]'`},
+		"one ended":     {budget, []Assignment{{amount, "unlimited"}}, "", `set both at once: dcol config set client.budget.metered unlimited client.budget.metered_interfaces '[]'`},
+		"no interfaces": {budget, []Assignment{{interfaces, "[]"}}, "", `set both at once: dcol config set client.budget.metered_interfaces '[]' client.budget.metered unlimited`},
+	} {
+		path := filepath.Join(t.TempDir(), "dcol.toml")
+		if err := os.WriteFile(path, []byte(test.before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		changes, err := Set(path, test.list, func(*Config) error { return nil })
+		switch {
+		case test.want == "" && (err != nil || len(changes) != len(test.list)):
+			t.Errorf("%s: %v, %v", name, changes, err)
+		case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+			t.Errorf("%s: %v, want %s", name, err, test.want)
+		}
+		want := test.after
+		if want == "" {
+			want = test.before
+		}
+		if got, _ := os.ReadFile(path); string(got) != want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/path/budget"
 	"github.com/detour-collective/dcol/internal/path/policy"
 	"github.com/detour-collective/dcol/internal/path/words"
 )
@@ -85,6 +86,8 @@ func (c Cause) Code() string { return causeCodes[c] }
 // was decided.
 type SubflowReason struct {
 	Cause Cause
+	// Budget is the budget that is used up, for CauseBudget.
+	Budget budget.Scope
 	// chosen is set for CauseChosen.
 	chosen *chosen
 	// Other compares the path with the one that is used instead. Nil: none was compared.
@@ -149,6 +152,8 @@ func (a *aside) reason() SubflowReason {
 		if v.OtherWait > 0 { // otherwise the subflow began set aside, because messages are likely
 			r.Other = v.byWait()
 		}
+	case spent:
+		r.Budget = a.scope
 	case yieldsPlace:
 		r.Other = &policy.Comparison{Waypoint: v.Waypoint}
 	case addsNothing, addedNothing:
@@ -220,7 +225,7 @@ func (r *SubflowReason) leftWords() string {
 	case CauseBurden:
 		return burdenWords(n.Missed, n.Held, n.Carried)
 	case CauseBudget:
-		return "this month's budget of bytes through it was used up"
+		return spentBudget(r.Budget, "was")
 	case CauseLimited:
 		if n.Limit == 0 {
 			return "the policy allows no traffic over it now"

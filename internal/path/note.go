@@ -97,7 +97,7 @@ func (m *Manager) shortNote(t turn) Note {
 		return Note{Code: NoteLossy, Text: "its detour loses too much to carry data, and no other is at hand"}
 	}
 	if b := m.spentFor(t); b.Level() == budget.Spent {
-		return Note{Code: NoteBudget, Text: "this month's budget of bytes through waypoints is used up", Budget: b.Scope}
+		return Note{Code: NoteBudget, Text: SpentWords(b), Budget: b.Scope}
 	}
 	closed := m.detours.spending.closedNote(t.rule, t.now)
 	switch {

@@ -147,13 +147,19 @@ func (p *places) askingForMore(t turn) {
 	}
 }
 
-// note describes for users how many subflows the server accepts on the connection.
+// note describes for users how many subflows the server accepts on the connection, and when that is checked again.
 func (p *places) note(t turn) string {
 	l := p.limits[t.server.Addr()]
 	n := max(l.n, t.beside(func(s *subflow) bool { return s.stayed(t.now) }))
 	note := fmt.Sprintf("the server takes %d beside the first subflow", n)
+	if n == 0 {
+		note = "the server takes no detour, only the first subflow"
+	}
 	if witness, ok := l.onlyWitness(); ok {
 		note += fmt.Sprintf(" (seen through %s only)", witness)
+	}
+	if l.known {
+		note += fmt.Sprintf("; believed until %s, then a connection tries one more", l.until.Format("15:04"))
 	}
 	return note
 }

@@ -104,7 +104,7 @@ func (a *aside) text() string {
 	case a.cause == addsNothing:
 		return fmt.Sprintf("stands by: bulk traffic got %s without it, %s with it", words.Mbit(a.why.Without), words.Mbit(a.why.With))
 	case a.cause == spent:
-		return "stands by: this month's budget of bytes through it is used up"
+		return "stands by: " + spentBudget(a.scope, "is")
 	case a.cause == standsBy && a.why.OtherWait == 0:
 		return "stands by: messages are likely on this connection, and begin on the direct path"
 	case a.cause == standsBy && a.why.Better:

@@ -88,6 +88,19 @@ func SpentWords(s budget.Standing) string {
 	}
 }
 
+// spentBudget returns, for a detour, a sentence that names the budget that is or was used up.
+func spentBudget(scope budget.Scope, verb string) string {
+	of := "detours"
+	switch scope {
+	case budget.Waypoint:
+		of = "its waypoint"
+	case budget.Metered:
+		of = "detours from metered interfaces"
+	default:
+	}
+	return fmt.Sprintf("this month's budget for %s %s used up (client.budget.%v)", of, verb, scope)
+}
+
 // amountWords returns an amount of bytes in a unit in which it is easy to read.
 func amountWords(bytes uint64) string {
 	amount, unit := float64(bytes), "B"
@@ -113,17 +126,20 @@ func (m *Manager) keepBudgets(t turn) {
 		if s.detour == nil || !s.up {
 			continue
 		}
-		over := m.detours.budgetOf(t, s.detour).Level() == budget.Spent
+		most := m.detours.budgetOf(t, s.detour)
+		over := most.Level() == budget.Spent
 		switch {
 		case over && !s.isSpent() && t.handOver(s, t.isLive):
 			if s.aside == nil {
 				s.aside = &aside{}
 			}
-			s.aside.cause, s.aside.since = spent, t.now
+			s.aside.cause, s.aside.scope, s.aside.since = spent, most.Scope, t.now
 			if !s.backup {
 				t.setBackup(s, true)
 				t.departsAside(s)
 			}
+		case over && s.isSpent():
+			s.aside.scope = most.Scope
 		case !over && s.isSpent() && !t.open():
 			s.aside.cause = notAside // the subflow still waits for the server's first data
 		case !over && s.isSpent():

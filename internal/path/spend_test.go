@@ -55,10 +55,10 @@ func TestBudgetIsUsedUp(t *testing.T) {
 	if now := s.over(taken).data * 1400; now != carried {
 		t.Errorf("%d bytes more were carried", now-carried)
 	}
-	if why := s.why(taken); why != "stands by: this month's budget of bytes through it is used up" {
+	if why := s.why(taken); why != "stands by: this month's budget for detours is used up (client.budget.total)" {
 		t.Errorf("why: %q", why)
 	}
-	if d := left(s.m, s.token, taken, s.now); d.Ended || d.Reason.Cause != path.CauseBudget {
+	if d := left(s.m, s.token, taken, s.now); d.Ended || d.Reason.Cause != path.CauseBudget || d.Why() != "this month's budget for detours was used up (client.budget.total)" {
 		t.Errorf("left: %+v", d)
 	}
 	s.connect()
@@ -69,7 +69,7 @@ func TestBudgetIsUsedUp(t *testing.T) {
 			t.Errorf("why not %s: %q", waypoint, why)
 		}
 	}
-	if note := s.m.Snapshot(s.now).Conns[0].Note; note.Text != "this month's budget of bytes through waypoints is used up" || note.Code != path.NoteBudget || note.Budget != budget.Total {
+	if note := s.m.Snapshot(s.now).Conns[0].Note; note.Text != "this month's 50 MB for detours are used up (client.budget.total)" || note.Code != path.NoteBudget || note.Budget != budget.Total {
 		t.Errorf("note: %+v", note)
 	}
 	s.now = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
@@ -86,6 +86,9 @@ func TestBudgetIsRenewed(t *testing.T) {
 	s.connect()
 	s.bulk(time.Minute)
 	s.want("in January", "join bob", "demote bob")
+	if why := s.why("bob"); why != "stands by: this month's budget for its waypoint is used up (client.budget.waypoint)" {
+		t.Errorf("why: %q", why)
+	}
 	s.now = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
 	s.bulk(5 * time.Second)
 	s.want("in February", "promote bob")
@@ -150,12 +153,35 @@ func TestBudgetOfMeteredInterface(t *testing.T) {
 	s.connect()
 	s.bulk(30 * time.Second)
 	s.want("metered", "join bob", "demote bob")
+	if bob := s.shown("bob"); bob.Why != "stands by: this month's budget for detours from metered interfaces is used up (client.budget.metered)" || bob.Reason.Budget != budget.Metered {
+		t.Errorf("bob stands by: %+v", bob)
+	}
 	if why := s.budgetWords("bob"); why != "this month's 10 MB for detours from metered interfaces are used up (client.budget.metered)" {
 		t.Errorf("why not bob: %q", why)
 	}
 	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
 	s.bulk(5 * time.Second)
 	s.want("not metered", "promote bob")
+}
+
+// If two budgets are used up, the reason names the one that keeps the detour from carrying now.
+func TestReasonNamesTheBudgetThatHolds(t *testing.T) {
+	s := newSelectionWith(t, map[string]*pathWorth{"": good(), "bob": good()}, func(c *path.Config) {
+		c.Budget = budget.Limits{Total: 50 * megabyte, Metered: 10 * megabyte}
+		c.Used = map[budget.Month]budget.Use{"2026-01": {Total: 50*megabyte - 1, Metered: 10*megabyte - 1}}
+	})
+	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}, Metered: []netip.Addr{ip("me")}})
+	s.offer("bob")
+	s.connect()
+	s.bulk(10 * time.Second)
+	if r := s.shown("bob").Reason; r.Cause != path.CauseBudget || r.Budget != budget.Metered {
+		t.Errorf("from a metered interface: %+v", r)
+	}
+	s.tell(path.LocalAddrs{Addrs: []netip.Addr{ip("me")}})
+	s.bulk(5 * time.Second)
+	if r := s.shown("bob").Reason; r.Cause != path.CauseBudget || r.Budget != budget.Total {
+		t.Errorf("from another: %+v", r)
+	}
 }
 
 // A connection with no other path keeps its detour: a budget never breaks it.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/detour-collective/dcol/internal/path/budget"
 	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
@@ -75,6 +76,7 @@ const (
 // aside tells why a subflow is set aside. It is kept when the subflow carries again.
 type aside struct {
 	cause asideCause
+	scope budget.Scope // of the budget that is used up, for spent
 	since time.Time
 	until time.Time // when it is tried again, for lossy and addsNothing
 	times int       // how often it was lossy

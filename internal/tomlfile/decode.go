@@ -21,8 +21,8 @@ import (
 // bare matches keys that need no quotes.
 var bare = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// Decode decodes data into a pointer to a struct with toml tags. name is the file's name in errors.
-// The caller may add further problems to the result.
+// Decode decodes data into a pointer to a struct with toml tags. name is the file's name in errors. Without a name they
+// tell no place, because data is not in a file. The caller may add further problems to the result.
 func Decode(name string, data []byte, into any) *Problems {
 	p := &Problems{file: name, lines: map[string]int{}, root: reflect.TypeOf(into).Elem()}
 	p.decode(data, into)
@@ -59,7 +59,15 @@ func (p *Problems) At(path, format string, args ...any) {
 	if ok {
 		place = fmt.Sprintf("%s:%d", p.file, line)
 	}
-	p.found = append(p.found, fmt.Sprintf("%s: %s: %s", place, path, fmt.Sprintf(format, args...)))
+	p.add(place, path+": "+fmt.Sprintf(format, args...))
+}
+
+// add adds a problem at a place in the file.
+func (p *Problems) add(place, problem string) {
+	if p.file != "" {
+		problem = place + ": " + problem
+	}
+	p.found = append(p.found, problem)
 }
 
 // decode decodes data. It first walks the document itself, because the library's messages contain
@@ -86,7 +94,7 @@ func (p *Problems) decode(data []byte, into any) {
 func (p *Problems) library(err error) {
 	var de *toml.DecodeError
 	if !errors.As(err, &de) {
-		p.found = append(p.found, fmt.Sprintf("%s: %v", p.file, err))
+		p.add(p.file, err.Error())
 		return
 	}
 	line, column := de.Position()
@@ -94,7 +102,7 @@ func (p *Problems) library(err error) {
 	if key := strings.Join(de.Key(), "."); key != "" {
 		message = key + ": " + message
 	}
-	p.found = append(p.found, fmt.Sprintf("%s:%d:%d: %s", p.file, line, column, message))
+	p.add(fmt.Sprintf("%s:%d:%d", p.file, line, column), message)
 }
 
 // walk visits every key of a well-formed document, records its line and checks it against the root
@@ -214,7 +222,7 @@ func (p *Problems) value(parser *unstable.Parser, v *unstable.Node, path string,
 	case v.Kind == unstable.String && isText(t):
 		text := reflect.New(t).Interface().(encoding.TextUnmarshaler)
 		if err := text.UnmarshalText(v.Data); err != nil {
-			p.At(path, "%v", err)
+			p.At(path, "%s", invalid(t, string(v.Data), err))
 		}
 	case v.Kind == unstable.String && want == aString,
 		v.Kind == unstable.Integer && want == aNumber,

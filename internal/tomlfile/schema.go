@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"sort"
@@ -116,6 +117,23 @@ func wants(t reflect.Type) string {
 	default:
 		return ""
 	}
+}
+
+// invalid returns what is wrong with a text that is no value of a type, or err's own words. The errors of net/netip name
+// functions of Go.
+func invalid(t reflect.Type, text string, err error) string {
+	var form string
+	switch t {
+	case reflect.TypeFor[netip.Addr]():
+		form = `an IP address, such as "192.0.2.1" or "2001:db8::1"`
+	case reflect.TypeFor[netip.Prefix]():
+		form = `a network, such as "192.0.2.0/24" or "2001:db8::/32"`
+	case reflect.TypeFor[netip.AddrPort]():
+		form = `an IP address with a port, such as "192.0.2.1:80" or "[2001:db8::1]:80"`
+	default:
+		return err.Error()
+	}
+	return fmt.Sprintf("%q is not %s", text, form)
 }
 
 func describe(k unstable.Kind) string {

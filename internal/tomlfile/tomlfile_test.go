@@ -44,6 +44,7 @@ type house struct {
 	Ports  []int             `toml:"ports"`
 	Nets   []netip.Prefix    `toml:"nets"`
 	Home   netip.Addr        `toml:"home"`
+	Door   netip.AddrPort    `toml:"door"`
 	Paint  []colour          `toml:"paint"`
 	Garden garden            `toml:"garden"`
 	Rooms  []room            `toml:"room"`
@@ -103,7 +104,7 @@ colour = "blue"
 		Notes: map[string]string{"a b": "c"}, Any: map[string]any{"x": []any{int64(1), "two", 3.0}},
 		Rooms: []room{{Name: "kitchen", Windows: &two, Doors: []door{{true}, {}}}, {common: common{&blue}}},
 	}
-	if d := cmp.Diff(want, h, cmp.AllowUnexported(house{}, room{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); d != "" {
+	if d := cmp.Diff(want, h, cmp.AllowUnexported(house{}, room{}), cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }
@@ -112,7 +113,7 @@ func TestProblems(t *testing.T) {
 	for _, test := range []struct{ file, want string }{
 		{"nme = 1", `h.toml:1: nme: unknown key; did you mean "name"?`},
 		{"name = \"a\"\n\nstoery = 1", `h.toml:3: stoery: unknown key; did you mean "storey"?`},
-		{"inside = 1", `h.toml:1: inside: unknown key; known here: any, colour, garden, home, name, nets, notes, paint, ports, room, sold, storey, tags`},
+		{"inside = 1", `h.toml:1: inside: unknown key; known here: any, colour, door, garden, home, name, nets, notes, paint, ports, room, sold, storey, tags`},
 		{"[gardn]\ntrees = 1\nbees = 2", `h.toml:1: gardn: unknown key; did you mean "garden"?`},
 		{"[garden]\ntress = 1", `h.toml:2: garden.tress: unknown key; did you mean "trees"?`},
 		{"garden = { tress = 1 }", `h.toml:1: garden.tress: unknown key; did you mean "trees"?`},
@@ -130,7 +131,10 @@ func TestProblems(t *testing.T) {
 		{"tags = [\"a\", 1]", `h.toml:1: tags[1]: must be a string in quotes, not a whole number`},
 		{"ports = 1", `h.toml:1: ports: must be a list of whole numbers, not a whole number`},
 		{"nets = [24]", `h.toml:1: nets[0]: must be a string in quotes, not a whole number`},
-		{"nets = [\"192.0.2.0\"]", `h.toml:1: nets[0]: netip.ParsePrefix("192.0.2.0"): no '/'`},
+		{"nets = [\"192.0.2.0\"]", `h.toml:1: nets[0]: "192.0.2.0" is not a network, such as "192.0.2.0/24" or "2001:db8::/32"`},
+		{"nets = [\"192.0.2.0/33\"]", `h.toml:1: nets[0]: "192.0.2.0/33" is not a network`},
+		{"home = \"192.0.2.256\"", `h.toml:1: home: "192.0.2.256" is not an IP address, such as "192.0.2.1" or "2001:db8::1"`},
+		{"door = \"192.0.2.1\"", `h.toml:1: door: "192.0.2.1" is not an IP address with a port, such as "192.0.2.1:80" or "[2001:db8::1]:80"`},
 		{"home = {}", `h.toml:1: home: must be a string in quotes, not a table`},
 		{"[home]", `h.toml:1: home: must be a string in quotes, not a table`},
 		{"colour = \"green\"", `h.toml:1: colour: "green" is not a colour, "red" or "blue"`},
@@ -170,6 +174,19 @@ h.toml:4: room[0].windows: must be a whole number, not a string`
 	}
 }
 
+// Text that is not in a file has no lines that the user could look at.
+func TestWithoutAFile(t *testing.T) {
+	for text, want := range map[string]string{
+		"nme = 1":    `nme: unknown key; did you mean "name"?`,
+		"storey = x": "",
+	} {
+		err := Decode("", []byte(text), new(house)).Err()
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), ":1") || strings.HasPrefix(err.Error(), ":") {
+			t.Errorf("%q gave %v, want %s", text, err, want)
+		}
+	}
+}
+
 // What the caller finds is placed at the key, else at the table it lacks.
 func TestAt(t *testing.T) {
 	p := Decode("h.toml", []byte("name = \"x\"\n\n[[room]]\n[[room]]\nname = \"y\"\n[garden]\n"), new(house))
@@ -191,7 +208,7 @@ func TestAt(t *testing.T) {
 
 func TestKeys(t *testing.T) {
 	want := []string{
-		"any", "colour", "garden", "garden.trees", "home", "name", "nets", "notes", "paint", "ports",
+		"any", "colour", "door", "garden", "garden.trees", "home", "name", "nets", "notes", "paint", "ports",
 		"room", "room.colour", "room.door", "room.door.wide", "room.name", "room.windows", "sold", "storey", "tags",
 	}
 	if d := cmp.Diff(want, Keys(reflect.TypeFor[house]())); d != "" {

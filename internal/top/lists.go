@@ -187,6 +187,14 @@ func (s *screen) connectionTable() table {
 	return newTable(columns, order, s.columns, s.gap(), s.cut)
 }
 
+// connectionRows returns the number of rows that the connections' table needs below its titles.
+func (s *screen) connectionRows() int {
+	if len(s.m.rows) == 0 {
+		return len(ui.Wrap(s.nothing(), s.columns))
+	}
+	return len(s.m.rows)
+}
+
 // connections fills the given number of rows with the connections' table.
 func (s *screen) connections(rows int) {
 	if rows < 2 {

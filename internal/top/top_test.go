@@ -135,6 +135,31 @@ func TestView(t *testing.T) {
 	}
 }
 
+// Waypoints are hidden only if the connections need the rows.
+func TestManyWaypoints(t *testing.T) {
+	for _, test := range []struct{ waypoints, connections, hidden int }{{12, 1, 0}, {12, 0, 0}, {12, 6, 2}, {40, 1, 16}, {40, 1000, 30}} {
+		s := status(test.connections, 1)
+		s.Problems = nil
+		for i := len(s.Client.Waypoints); i < test.waypoints; i++ {
+			w := s.Client.Waypoints[0]
+			w.Name = fmt.Sprintf("w%d", i)
+			s.Client.Waypoints = append(s.Client.Waypoints, w)
+		}
+		var m Model
+		m.Handle(Answered{s, time.Second}, start)
+		picture := text(View(&m, start, 100, 40, Look{}))
+		hidden := 0
+		if _, after, ok := strings.Cut(picture, "WAYPOINT +"); ok {
+			if _, err := fmt.Sscan(after, &hidden); err != nil {
+				t.Error(err)
+			}
+		}
+		if hidden != test.hidden {
+			t.Errorf("%d waypoints, %d connections: %d waypoints are hidden\n%s", test.waypoints, test.connections, hidden, picture)
+		}
+	}
+}
+
 func TestViewOfStates(t *testing.T) {
 	others := api.Steering{Use: []api.Steered{{Name: "bob"}}, Avoid: []api.Steered{{Name: "carol"}}}
 	for name, test := range map[string]func(*Model, time.Time) time.Time{

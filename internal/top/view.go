@@ -77,7 +77,8 @@ func View(m *Model, now time.Time, columns, rows int, look Look) []Line {
 func (s *screen) add(l Line) { s.lines = append(s.lines, l.cutTo(s.columns, s.cut)) }
 
 // draw divides the rows among the parts of the screen. It depends only on the numbers of waypoints and problems, so
-// that the parts seldom move.
+// that the parts seldom move. Only if there are too many waypoints for their part, they also get the rows that the
+// connections do not need.
 func (s *screen) draw() {
 	if !s.m.frozen.IsZero() {
 		s.now = s.m.frozen
@@ -92,7 +93,7 @@ func (s *screen) draw() {
 	}
 	left -= events
 	if n := len(s.m.waypoints()); n > 0 && left >= 6 {
-		shown := min(n, max(left/3, 2))
+		shown := min(n, max(left/3, 2, left-2-s.connectionRows())) // 2: the titles of both tables
 		s.waypoints(shown)
 		left -= shown + 1
 	} else if st := &s.m.feed.status; n == 0 && st.Client != nil && left >= 6 {

@@ -76,6 +76,14 @@ func parseQuantity(text string, units []unit) (int64, bool) {
 	return 0, false
 }
 
+// noQuantity is the error about a text that is a quantity of zero, which is not allowed, or no quantity.
+func noQuantity(text []byte, zero bool, form string) error {
+	if zero {
+		return fmt.Errorf("%q is zero: write %s", text, form)
+	}
+	return fmt.Errorf("%q is not %s", text, form)
+}
+
 // formatQuantity formats v in the largest unit that divides it, so that parsing the result yields
 // the same number.
 func formatQuantity(v int64, units []unit) string {
@@ -96,7 +104,7 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	}
 	v, ok := parseQuantity(string(text), rateUnits)
 	if !ok || v == 0 {
-		return fmt.Errorf("%q is not %s", text, rateForm)
+		return noQuantity(text, ok, rateForm)
 	}
 	*r = Rate(v)
 	return nil
@@ -170,7 +178,7 @@ func (s Share) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s *Size) UnmarshalText(text []byte) error {
 	v, ok := parseQuantity(string(text), sizeUnits)
 	if !ok || v == 0 {
-		return fmt.Errorf("%q is not %s", text, sizeForm)
+		return noQuantity(text, ok, sizeForm)
 	}
 	*s = Size(v)
 	return nil
@@ -189,7 +197,7 @@ func (q *Quota) UnmarshalText(text []byte) error {
 	}
 	v, ok := parseQuantity(string(text), quotaUnits)
 	if !ok || v == 0 {
-		return fmt.Errorf("%q is not %s", text, quotaForm)
+		return noQuantity(text, ok, quotaForm)
 	}
 	*q = Quota(v)
 	return nil

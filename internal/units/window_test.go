@@ -1,6 +1,7 @@
 package units
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -12,6 +13,9 @@ func TestQuota(t *testing.T) {
 		{"2 TiB", 2 << 40, "2TiB"},
 		{"unlimited", 0, "unlimited"},
 	}, []string{"", "500", "0GB", "-1GB", "5PB", "10mbit"})
+	if err := new(Quota).UnmarshalText([]byte("0GB")); err == nil || !strings.HasPrefix(err.Error(), `"0GB" is zero: write an amount such as`) {
+		t.Errorf("0GB: %v", err)
+	}
 }
 
 func TestWindow(t *testing.T) {

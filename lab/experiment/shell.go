@@ -107,7 +107,7 @@ var errLeave = errors.New("leave")
 
 func (sh *shell) loop(ctx context.Context) error {
 	if sh.console.interactive() {
-		fmt.Fprintf(sh.out, "%s is up: %s. Type help for a list of commands.\n", sh.lab.Scenario.Name, strings.Join(sh.hostNames(), ", "))
+		fmt.Fprintln(sh.out, sh.welcome())
 	}
 	for {
 		line, err := sh.console.readLine(ctx, sh.prompt(), sh.words())
@@ -128,6 +128,15 @@ func (sh *shell) loop(ctx context.Context) error {
 			fmt.Fprintf(sh.lab.opts.Stderr, "error: %v\n", err)
 		}
 	}
+}
+
+// welcome returns what the shell says first.
+func (sh *shell) welcome() string {
+	s, server := sh.lab.Scenario, ""
+	if len(s.Procedures) > 0 {
+		server = fmt.Sprintf(" The workload's server listens on TCP port %d of %s.", s.Workload.Port, s.Workload.Server)
+	}
+	return fmt.Sprintf("%s is up: %s.%s Type help for a list of commands.", s.Name, strings.Join(sh.hostNames(), ", "), server)
 }
 
 func (sh *shell) prompt() string {

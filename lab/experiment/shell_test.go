@@ -9,6 +9,7 @@ import (
 
 	"github.com/detour-collective/dcol/internal/api"
 	"github.com/detour-collective/dcol/lab/programs"
+	"github.com/detour-collective/dcol/lab/scenario"
 )
 
 // script runs a shell on the tiny network with commands from a pipe.
@@ -170,6 +171,19 @@ server true
 		if !strings.Contains(diagnostics, want) {
 			t.Errorf("no %q in:\n%s", want, diagnostics)
 		}
+	}
+}
+
+// Users are told where the workload's server listens, if there is one.
+func TestShellWelcome(t *testing.T) {
+	s := scenario.Scenario{Name: "near", Hosts: []scenario.Host{{Name: "client"}, {Name: "server"}}, Workload: scenario.Workload{Server: "server", Port: 5201}}
+	sh := &shell{lab: &Lab{Scenario: &s}}
+	if got := sh.welcome(); got != "near is up: client, server. Type help for a list of commands." {
+		t.Errorf("without a workload: %q", got)
+	}
+	s.Procedures = []scenario.Procedure{{Name: "tcp"}}
+	if got := sh.welcome(); got != "near is up: client, server. The workload's server listens on TCP port 5201 of server. Type help for a list of commands." {
+		t.Errorf("with a workload: %q", got)
 	}
 }
 

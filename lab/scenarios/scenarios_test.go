@@ -1,7 +1,9 @@
 package scenarios
 
 import (
+	"os"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -26,6 +28,22 @@ func TestAllParse(t *testing.T) {
 		}
 		if s.Description == "" || len(s.Expects) == 0 {
 			t.Errorf("%s: describes itself as %q and expects %d things", name, s.Description, len(s.Expects))
+		}
+	}
+}
+
+// docs/lab.md has a table of the scenarios in each of these folders.
+func TestFoldersAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/lab.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range Names() {
+		if folder := path.Dir(name); folder != "beyond" && folder != "selection" {
+			continue
+		}
+		if row := regexp.MustCompile("(?m)^\\| (`[^`]+`, )*`" + regexp.QuoteMeta(name) + "`"); !row.Match(doc) {
+			t.Errorf("docs/lab.md has no row for %s", name)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // fixes maps codes of reasons to what a user can do about them.
 var fixes = map[string]string{
-	"server-limit":  "on a server of your own: ip mptcp limits set subflows 8; by default, Linux accepts two besides the first",
+	"server-limit":  "on a server of your own: ip mptcp limits set subflows 8; by default, Linux accepts two besides the first; this host notices the change within an hour, or after a restart of the agent",
 	"server-denies": "on a server of your own: sysctl -w net.mptcp.allow_join_initial_addr_port=1, if no load balancer distributes its connections",
 	"quota":         fixQuota,
 	"rests-quota":   fixQuota,

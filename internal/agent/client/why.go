@@ -189,6 +189,9 @@ func describeUse(r *path.SubflowReason) *api.Reason {
 // describeSubflowReason describes why a subflow is used as it is, or why its path was left.
 func describeSubflowReason(r *path.SubflowReason) (out api.Reason) {
 	out.Code, out.Compared = r.Cause.Code(), describeCompared(r.Compared())
+	if r.Cause == path.CauseBudget {
+		out.Budget = r.Budget.String()
+	}
 	if n := r.Numbers; n != nil {
 		out.Loss, out.Goodput, out.Before, out.With, out.Without, out.Limit = n.Loss, n.Goodput, n.Before, n.With, n.Without, n.Limit
 		out.Missed, out.Held, out.Carried = n.Missed, n.Held, n.Carried

@@ -11,6 +11,7 @@ import (
 	"github.com/detour-collective/dcol/internal/config"
 	"github.com/detour-collective/dcol/internal/detour"
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/budget"
 	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
@@ -68,8 +69,11 @@ func TestReasonsForPrograms(t *testing.T) {
 		},
 	}
 	conn := describeConn(path.ConnState{
-		Left:     []path.Departure{{Kind: "in-band", Waypoint: "bob", At: time.Unix(1, 0), Ended: true, Reason: left}},
-		Subflows: []path.SubflowState{{Kind: "direct"}, {Kind: "in-band", Waypoint: "dave", Reason: path.SubflowReason{Cause: path.CauseStandby}}},
+		Left: []path.Departure{{Kind: "in-band", Waypoint: "bob", At: time.Unix(1, 0), Ended: true, Reason: left}},
+		Subflows: []path.SubflowState{
+			{Kind: "direct"}, {Kind: "in-band", Waypoint: "dave", Reason: path.SubflowReason{Cause: path.CauseStandby}},
+			{Kind: "in-band", Waypoint: "eve", Reason: path.SubflowReason{Cause: path.CauseBudget, Budget: budget.Metered}},
+		},
 	})
 	want := []api.Left{{
 		Kind: "in-band", Waypoint: "bob", At: time.Unix(1, 0), Ended: true, Why: "bulk traffic got 0.0 Mbit/s over it, and could expect 0.0 Mbit/s of carol",
@@ -81,8 +85,11 @@ func TestReasonsForPrograms(t *testing.T) {
 	if d := cmp.Diff(want, conn.Left); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}
-	if direct, dave := conn.Subflows[0].Reason, conn.Subflows[1].Reason; direct != nil || dave == nil || dave.Code != "standby" {
+	if direct, dave := conn.Subflows[0].Reason, conn.Subflows[1].Reason; direct != nil || dave == nil || dave.Code != "standby" || dave.Budget != "" {
 		t.Errorf("direct: %+v, dave: %+v", direct, dave)
+	}
+	if eve := conn.Subflows[2].Reason; eve.Code != "budget" || eve.Budget != "metered" {
+		t.Errorf("eve: %+v", eve)
 	}
 }
 

@@ -163,7 +163,10 @@ func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 func (b *book) heading() (title, lead string) {
 	title, lead, _ = strings.Cut(strings.TrimSuffix(b.suite.Description, "."), ": ")
 	if lead != "" {
-		lead = capital(lead) + ". "
+		if lead = capital(lead); !strings.HasSuffix(lead, "?") {
+			lead += "."
+		}
+		lead += " "
 	}
 	return cmp.Or(title, b.suite.Name), fmt.Sprintf("%sThis is the report of %s, begun on %s.",
 		lead, b.suite.Name, b.suite.Started.UTC().Format(time.DateOnly))

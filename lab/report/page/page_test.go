@@ -333,3 +333,22 @@ func TestRowsGolden(t *testing.T) {
 		t.Errorf("%d lines, want a header and four rows", len(lines))
 	}
 }
+
+// A page does not speak of comparisons with plain TCP if there were no such runs, nor of one run as of many.
+func TestPageOfOneRun(t *testing.T) {
+	one := func(procedures ...string) string {
+		r := part("made-up", conditions()[:1], procedures, []string{"cubic"}, 1, func(report.Variant, string, string) float64 { return 10 })
+		_, text := parsed(t, read(t, written(t, suiteOf("one", "A network: is it quick?", r)), HTMLFile))
+		return text
+	}
+	alone, beside := one("dcol"), one("dcol", "tcp")
+	for _, word := range []string{"Is it quick? This is", "1 run counts"} {
+		if !strings.Contains(alone, word) {
+			t.Errorf("the page does not say %q", word)
+		}
+	}
+	const below = "the median over that of plain TCP"
+	if strings.Contains(alone, below) || strings.Contains(alone, "runs count") || !strings.Contains(beside, below) || !strings.Contains(beside, "2 runs count") {
+		t.Errorf("one run:\n%s\ntwo:\n%s", alone, beside)
+	}
+}

@@ -23,7 +23,7 @@ func (n *network) tables() []table {
 	add := func(name string, of func(Row) entry) {
 		t := n.matrix(of)
 		if len(t.Rows) > 0 {
-			t.Title, t.Note = say(name, n.name), say(name+"-cells", n.published())
+			t.Title, t.Note = say(name, n.name), say(name+"-cells", map[string]bool{"Published": n.published(), "BesideTCP": n.besideTCP()})
 			tables = append(tables, t)
 		}
 	}
@@ -112,6 +112,14 @@ func (n *network) timesTCP(r Row, of func(Row) float64) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("× %.2f", of(r)/of(tcp))}
+}
+
+// besideTCP reports whether there are runs of plain TCP with which others can be compared.
+func (n *network) besideTCP() bool {
+	return slices.ContainsFunc(n.rows, func(r Row) bool {
+		_, ok := n.row(cell{r.Variant, "tcp", r.Congestion})
+		return ok && r.N > 0 && r.Procedure != "tcp"
+	})
 }
 
 func median(r Row) float64 { return *r.Median }
