@@ -37,6 +37,8 @@ const (
 	// trips. In its slow start, a long detour carries little of what it will carry, but all data waits for it.
 	heldAfter = time.Second
 	heldTrips = 12
+	// resendsFor is the time within which what a detour had not delivered arrives on other paths.
+	resendsFor = 4 * time.Second
 	// keptLeast is the number of bytes that the peer must keep to show that data is missing.
 	keptLeast = 8 << 10
 	// keptOver is the time after which data that was sent twice is forgotten.
@@ -103,10 +105,15 @@ func (t turn) charge(moment measure.Moment) {
 			x.habits.burden.missed += s.habits.step.missed
 		}
 	}
-	if leader != nil && !leader.habits.step.gap { // else its own data is missing
+	// Otherwise its own data is missing, or that of a detour that the connection has just left.
+	if leader != nil && !leader.habits.step.gap && !t.resends() {
 		t.hold(carrying, leader)
 	}
 }
+
+// resends reports whether data may be missing that a collapsed detour had not delivered when the connection left it. The server
+// sends it again on the other paths.
+func (t turn) resends() bool { return t.flights > 0 && t.now.Sub(t.fled) < resendsFor }
 
 // hold averages what waits for each subflow: all that the leader, the subflow that is furthest, brought ahead of it.
 func (t turn) hold(carrying []*subflow, leader *subflow) {

@@ -69,8 +69,12 @@ type transfer struct {
 	held          string  // the waypoint for whose data the other subflows wait; empty: none
 	burden        string  // the waypoint for whose data much of theirs waits while it carries; empty: none
 	waits         uint64  // bytes that wait for it now
-	stopped       string  // the waypoint for whose data the sender stops on the other subflows; empty: none
-	log           []string
+	// resent is the waypoint whose data the server sends again when its detour ends, on subflows that come later. It arrives
+	// until the time until.
+	resent  string
+	until   time.Time
+	stopped string // the waypoint for whose data the sender stops on the other subflows; empty: none
+	log     []string
 }
 
 // lane is one subflow.
@@ -212,6 +216,9 @@ func (f *fluid) tell(ev path.Event) {
 				if l := d.find(a.Local); l != nil {
 					f.note(d, "end %s", name(l.waypoint))
 					d.drop(l)
+					if l.waypoint == d.resent {
+						d.until = f.now.Add(resentFor)
+					}
 				}
 			}
 		case path.SetBackup:
@@ -484,19 +491,34 @@ func (f *fluid) arrive(d *transfer, l *lane) {
 	}
 }
 
+// resentFor is the time in which what an ended detour had not delivered arrives. Meanwhile, resentBytes wait for it.
+const (
+	resentFor   = 2500 * time.Millisecond
+	resentBytes = 8 << 20
+)
+
 func (f *fluid) measured() (ev path.Measured) {
 	for _, d := range f.flows {
-		burden := d.over(d.burden)
+		var burden *lane
+		if d.burden != "" {
+			burden = d.over(d.burden)
+		}
 		if burden != nil && !burden.backup {
 			d.waits = 8 << 20
 		} else { // then it arrives on other paths
 			d.upTo, d.waits = d.upTo+d.waits, 0
+		}
+		if !d.until.IsZero() && !f.now.Before(d.until) {
+			d.upTo, d.until = d.upTo+resentBytes, time.Time{}
 		}
 		ev.Progress = append(ev.Progress, path.Progress{Token: d.token, Received: d.upTo})
 		for _, l := range d.lanes {
 			end := d.upTo
 			if l != burden {
 				end += d.waits
+			}
+			if f.now.Before(d.until) && l.began.Before(d.until.Add(-resentFor)) {
+				end += resentBytes
 			}
 			trip := cmp.Or(f.ways[l.waypoint].joined, f.ways[l.waypoint].trip)
 			ev.Samples = append(ev.Samples, path.Sample{

@@ -220,23 +220,19 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 		}
 		return s.aside.since
 	}
-	// A subflow that collapses has another reason (flee.go), unless it pauses because of a slow detour. If there is no
-	// waypoint to flee to, the detour itself may collapse.
-	collapses := func(detour readySubflow) bool {
-		return slices.ContainsFunc(t.carriers(), func(s *subflow) bool {
-			was, is := s.habits.fall.Rates()
-			return (flees || s != detour.subflow) && is < othersKeep*was
-		})
+	// Another subflow that falls has another reason (flee.go), unless it pauses because of a slow detour.
+	anotherFalls := func(detour readySubflow) bool {
+		return slices.ContainsFunc(t.carriers(), func(s *subflow) bool { return s != detour.subflow && s.isFalling() })
 	}
 	waitsFor := func(s readySubflow) float64 {
 		loss, _ := s.loses(t.now)
 		return waits(s.habits.step.trip, loss).Seconds() / max(s.rate, 1)
 	}
 	for _, s := range m.ready(t) {
-		if s.detour.Kind.Own() || !t.suspicious(s.subflow) || s.rate > omitPart*own {
+		if s.detour.Kind.Own() || !t.suspicious(s.subflow) || s.rate > omitPart*own || flees && s.isFalling() {
 			continue
 		}
-		if !t.pausesOthers(s.subflow) && (collapses(s) || s.rate*omitCosts.Seconds() > budget) {
+		if !t.pausesOthers(s.subflow) && (anotherFalls(s) || s.rate*omitCosts.Seconds() > budget) {
 			continue
 		}
 		if best.subflow == nil || cmp.Or(omitted(s).Compare(omitted(best)), cmp.Compare(waitsFor(best), waitsFor(s))) < 0 {
@@ -244,6 +240,13 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 		}
 	}
 	return best
+}
+
+// isFalling reports whether the subflow gets much less than usual. If there is another waypoint, the connection leaves such a
+// detour (flee.go). An omission would make all wait until it has delivered what it has queued.
+func (s *subflow) isFalling() bool {
+	was, is := s.habits.fall.Rates()
+	return is < othersKeep*was
 }
 
 // suspicious reports whether the other subflows are likely to wait for the data of a subflow.

@@ -471,3 +471,35 @@ func TestScreensAfterWonChallenge(t *testing.T) {
 		t.Error("no connection began with the poor detour")
 	}
 }
+
+// The detour that comes after a collapsed one is no burden because data that the other had not delivered is missing.
+func TestDetourAfterFlightIsNoBurden(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 12))
+	fled, burdens, tried := 0, 0, int(networks(24))
+	for i := range uint64(tried) {
+		ways, names := six(random)
+		f := offeredTo(t, i, ways, names...)
+		d := f.connect(0)
+		f.run(20 * time.Second)
+		if d.over("good") == nil {
+			continue
+		}
+		ways["good"].links[0].rate /= 16
+		d.resent = "good"
+		f.run(6 * time.Second)
+		left := map[path.Cause]int{}
+		for _, l := range f.m.Snapshot(f.now).Conns[0].Left {
+			if f.now.Sub(l.At) < 6*time.Second {
+				left[l.Reason.Cause]++
+			}
+		}
+		fled += left[path.CauseCollapsed]
+		if left[path.CauseBurden] > 0 {
+			burdens++
+			t.Logf("%d: %v", i, d.log)
+		}
+	}
+	if burdens > max(1, tried/12) || fled < tried/6 {
+		t.Errorf("%d of %d connections left the collapsed detour, and %d took the next one for a burden", fled, tried, burdens)
+	}
+}
