@@ -96,9 +96,9 @@ func configSetCommand() *cobra.Command {
 		Use:   "set KEY VALUE [KEY VALUE]...",
 		Short: "Change the values of keys in the file",
 		Long: `Changes the values of keys in the file, and nothing else: other lines and comments stay.
-Of several keys, all are changed or none. VALUE is written as in the file; a string needs no quotes, except in a list. A value that would
-make the configuration wrong is refused. If the host's identity is in order, so is one that does
-not go together with it, such as another name.`,
+Of several keys, all are changed or none. VALUE is written as in the file; a string needs no
+quotes, except in a list. A value that would make the configuration wrong is refused. If the
+host's identity is in order, so is one that does not go together with it, such as another name.`,
 		Example: `  dcol config set client.subflows 3
   dcol config set client.tls_ports '[443, 8443]'
   dcol config set client.use '["bob", "carol"]'

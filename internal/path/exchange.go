@@ -51,10 +51,13 @@ func (m *Manager) exchangeSlower(t turn) bool {
 		return false
 	}
 	a.comparedAt = t.now
-	s, why, queued := m.slower(t)
+	var s *subflow
+	var why SubflowReason
+	queued := false
 	if t.kind == measure.Bulk {
 		s, why = m.poorer(t)
-		queued = false
+	} else {
+		s, why, queued = m.slower(t)
 	}
 	if s == nil {
 		a.slowerSince = time.Time{}

@@ -106,9 +106,9 @@ func TestFalseExchanges(t *testing.T) {
 func TestMessagesAvoidOwnQueue(t *testing.T) {
 	for i := range networks(8) {
 		ways := map[string]*way{
-			"":     wayOf(90*time.Millisecond, &link{rate: 3e6, buffer: 50 * time.Millisecond}),
-			"good": wayOf(25*time.Millisecond, &link{rate: 16e6, buffer: 250 * time.Millisecond}),
-			"idle": wayOf(60*time.Millisecond, &link{rate: 2e6, buffer: 1600 * time.Millisecond, calm: 1}),
+			"":     wayOf(90*time.Millisecond, queued(3, 50*time.Millisecond)),
+			"good": wayOf(25*time.Millisecond, queued(16, 250*time.Millisecond)),
+			"idle": wayOf(60*time.Millisecond, queued(2, 1600*time.Millisecond)),
 		}
 		f := newFluid(t, i, ways, func(c *path.Config) { c.Policy, c.MessagePorts = policy.Detours{Subflows: 2}, []uint16{81} })
 		for _, w := range []string{"idle", "good"} { // measures them without a queue

@@ -271,9 +271,9 @@ func TestDirectBadFromTheBeginning(t *testing.T) {
 func TestServerThatTakesNoSubflow(t *testing.T) {
 	for _, waypoints := range [][]string{{"bob"}, {"bob", "carol"}, {"bob", "carol", "dave", "erin"}} {
 		t.Run(fmt.Sprint(len(waypoints)), func(t *testing.T) {
-			ways := map[string]*way{"": wayOf(40*time.Millisecond, &link{rate: 10e6, buffer: 20 * time.Millisecond, calm: 1})}
+			ways := map[string]*way{"": wayOf(40*time.Millisecond, queued(10, 20*time.Millisecond))}
 			for _, w := range waypoints {
-				ways[w] = wayOf(40*time.Millisecond, &link{rate: 10e6, buffer: 20 * time.Millisecond, calm: 1})
+				ways[w] = wayOf(40*time.Millisecond, queued(10, 20*time.Millisecond))
 			}
 			f := newFluid(t, 1, ways, nil)
 			f.limit = 0

@@ -190,7 +190,7 @@ func TestBadUnderLoad(t *testing.T) {
 	for i := range networks(10) {
 		ways := map[string]*way{
 			"":      wayOf(60*time.Millisecond, randomLink(random, 3)),
-			"bob":   wayOf(40*time.Millisecond, &link{rate: 2e6, buffer: 1600 * time.Millisecond, calm: 1}),
+			"bob":   wayOf(40*time.Millisecond, queued(2, 1600*time.Millisecond)),
 			"carol": wayOf(70*time.Millisecond, randomLink(random, 6+10*random.Float64())),
 		}
 		f, transfers := overBob(t, i, ways, 0)

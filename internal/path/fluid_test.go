@@ -538,6 +538,11 @@ func (f *fluid) rate(d *transfer, long time.Duration) float64 {
 	return 8 * float64(d.bytes-before) / long.Seconds()
 }
 
+// queued returns a link with a rate in Mbit/s, whose buffer holds what comes in this time.
+func queued(mbit float64, buffer time.Duration) *link {
+	return &link{rate: mbit * 1e6, buffer: buffer, calm: 1}
+}
+
 func wayOf(trip time.Duration, links ...*link) *way { return &way{trip: trip, links: links} }
 
 // why returns the reason for a connection's detour.

@@ -2,6 +2,7 @@ package path_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -334,21 +335,30 @@ func TestDirectCarriesMost(t *testing.T) {
 	}
 }
 
+// oneDetour returns a host whose connections have one detour. direct is the round trip of the direct path, and that through each
+// waypoint is 40 ms. rates has the rates in Mbit/s, by waypoint.
+func oneDetour(t *testing.T, seed uint64, direct, buffer time.Duration, rates map[string]float64) *fluid {
+	ways := map[string]*way{}
+	for name, mbit := range rates {
+		trip := 40 * time.Millisecond
+		if name == "" {
+			trip = direct
+		}
+		ways[name] = wayOf(trip, queued(mbit, buffer))
+	}
+	names := slices.Sorted(maps.Keys(rates))[1:] // without the direct path
+	f := newFluid(t, seed, ways, func(c *path.Config) { c.Policy = policy.Detours{Subflows: 2} })
+	f.offer(names...)
+	f.idle = names
+	return f
+}
+
 // A single detour that carries less than the direct path does not keep others from being tried: the waypoint that gives
 // most is found in half a minute.
 func TestBetterWaypointIsFoundBesideGoodDirectPath(t *testing.T) {
 	took := map[bool]int{}
 	for i := range networks(24) {
-		link := func(rate float64) *link { return &link{rate: rate * 1e6, buffer: 60 * time.Millisecond} }
-		ways := map[string]*way{"": wayOf(30*time.Millisecond, link(10)), "best": wayOf(40*time.Millisecond, link(30))}
-		names := []string{"best"}
-		for n := range 3 {
-			names = append(names, fmt.Sprint("mid", n))
-			ways[names[n+1]] = wayOf(40*time.Millisecond, link(6))
-		}
-		f := newFluid(t, i, ways, func(c *path.Config) { c.Policy = policy.Detours{Subflows: 2} })
-		f.offer(names...)
-		f.idle = names
+		f := oneDetour(t, i, 30*time.Millisecond, 60*time.Millisecond, map[string]float64{"": 10, "best": 30, "mid0": 6, "mid1": 6, "mid2": 6})
 		d := f.connect(0)
 		soon := f.reaches(d, 0.9*40e6, 60*time.Second) <= 30*time.Second
 		took[soon]++
@@ -367,11 +377,11 @@ func TestScreeningWaitsForLongDetour(t *testing.T) {
 	began := 0
 	for i := range uint64(60) {
 		ways := map[string]*way{
-			"":       wayOf(60*time.Millisecond, &link{rate: 3e6, buffer: 50 * time.Millisecond}),
-			"far":    wayOf(240*time.Millisecond, &link{rate: 8e6, buffer: 50 * time.Millisecond}),
-			"loaded": wayOf(20*time.Millisecond, &link{rate: 2e6, buffer: 1600 * time.Millisecond, calm: 1}),
-			"good":   wayOf(25*time.Millisecond, &link{rate: 16e6, buffer: 50 * time.Millisecond}),
-			"near":   wayOf(38*time.Millisecond, &link{rate: 8e6, buffer: 50 * time.Millisecond}),
+			"":       wayOf(60*time.Millisecond, queued(3, 50*time.Millisecond)),
+			"far":    wayOf(240*time.Millisecond, queued(8, 50*time.Millisecond)),
+			"loaded": wayOf(20*time.Millisecond, queued(2, 1600*time.Millisecond)),
+			"good":   wayOf(25*time.Millisecond, queued(16, 50*time.Millisecond)),
+			"near":   wayOf(38*time.Millisecond, queued(8, 50*time.Millisecond)),
 		}
 		f := offeredTo(t, i, ways, "far", "loaded", "good", "near")
 		d := f.connect(0)
@@ -445,18 +455,7 @@ func TestBurdenDoesNotKeepItsPlace(t *testing.T) {
 func TestScreensAfterWonChallenge(t *testing.T) {
 	began := 0
 	for i := range uint64(48) {
-		link := func(rate float64) *link { return &link{rate: rate * 1e6, buffer: 200 * time.Millisecond, calm: 1} }
-		ways := map[string]*way{
-			"": wayOf(60*time.Millisecond, link(3)), "poor": wayOf(40*time.Millisecond, link(2)), "best": wayOf(40*time.Millisecond, link(30)),
-		}
-		names := []string{"poor", "best"}
-		for n := range 4 {
-			names = append(names, fmt.Sprint("mid", n))
-			ways[names[n+2]] = wayOf(40*time.Millisecond, link(8))
-		}
-		f := newFluid(t, i, ways, func(c *path.Config) { c.Policy = policy.Detours{Subflows: 2} })
-		f.offer(names...)
-		f.idle = names
+		f := oneDetour(t, i, 60*time.Millisecond, 200*time.Millisecond, map[string]float64{"": 3, "poor": 2, "best": 30, "mid0": 8, "mid1": 8, "mid2": 8, "mid3": 8})
 		d := f.connect(0)
 		f.run(500 * time.Millisecond)
 		if d.over("poor") == nil {
