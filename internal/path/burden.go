@@ -26,7 +26,7 @@ const (
 	burdenOver = 5 * time.Second
 	// burdenYoung is the age up to which a detour counts as young.
 	burdenYoung = 4 * time.Second
-	// burdenLeast is the number of bytes that the others may miss by chance.
+	// burdenLeast is the number of bytes that the others may miss, or that may wait, by chance.
 	burdenLeast = 24 << 10
 	// heldOver is the time over which the data that waits is averaged.
 	heldOver = time.Second
@@ -76,7 +76,7 @@ func (b *burden) missedMuch(now time.Time) bool {
 
 // holdsMuch reports whether much more waits for the detour than it carried.
 func (b *burden) holdsMuch(trip time.Duration, now time.Time) bool {
-	return now.Sub(b.since) >= min(max(heldAfter, heldTrips*trip), burdenYoung) && b.held > heldMuch*b.carried
+	return now.Sub(b.since) >= min(max(heldAfter, heldTrips*trip), burdenYoung) && b.held > burdenLeast+heldMuch*b.carried
 }
 
 // charge adds up what the subflows carried since the last sample, what they missed, and what waited for them.

@@ -25,3 +25,11 @@ func TestBurdenAfterSlowStart(t *testing.T) {
 		}
 	}
 }
+
+// A few bytes that wait on an idle connection do not make its detours burdens.
+func TestIdleConnectionHasNoBurdens(t *testing.T) {
+	start := time.Unix(1e9, 0)
+	if b := (burden{since: start, held: 3}); b.isHeavy(20*time.Millisecond, start.Add(10*time.Second)) {
+		t.Error("a detour is a burden because of three bytes")
+	}
+}

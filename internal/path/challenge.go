@@ -17,6 +17,8 @@ const (
 	sumBefore = 3 * time.Second
 	// sumDuring is the time over which the sum during it is measured.
 	sumDuring = 2 * time.Second
+	// sumEarly is the time after which a challenge ends early if the waypoint is far from what it must give.
+	sumEarly = time.Second
 	// challengeMost is the time after which a challenge ends without a result.
 	challengeMost = 12 * time.Second
 	// challengeGap is the time between two challenges. It doubles while challenges are lost, up to challengeGapMost.
@@ -42,6 +44,9 @@ type challenge struct {
 	flows   int  // number of bulk connections to the network of servers
 	idle    bool // the other waypoint's detour stood by, because it added nothing
 	invited bool // the waypoint invited the connection (invite.go)
+	carried bool // the waypoint's detour has carried
+	// early has the bytes of the connections from the end of its slow start on, at most sumEarly ago.
+	early reading
 }
 
 // summed measures the sum: the rate of all of this host's bulk connections to a network of servers. It starts again
@@ -180,17 +185,32 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	tr := t.tryouts
 	c := tr.challenge
 	m.detours.holds(t)
-	i := slices.IndexFunc(t.subflows, func(s *subflow) bool { return s.up && !s.leaving && s.waypoint() == c.waypoint })
-	if t.fled.After(c.began) || t.exchanged.After(c.began) || tr.sum.flows != c.flows || t.now.Sub(c.began) >= challengeMost {
+	i := slices.IndexFunc(t.subflows, func(s *subflow) bool { return s.waypoint() == c.waypoint && !s.leaving })
+	carries := i >= 0 && t.subflows[i].up && !t.subflows[i].backup
+	c.carried = c.carried || carries && t.subflows[i].carried()
+	tooLate := t.now.Sub(c.began) >= challengeMost
+	switch {
+	case t.fled.After(c.began) || t.exchanged.After(c.began) || tr.sum.flows != c.flows || carries && tooLate:
 		tr.endChallenge(TryoutDisturbed, 0, 0, t.now)
 		return false
-	}
-	sum, measured := tr.sum.rate(total, t.now)
-	if i < 0 || measured < sumDuring || t.busy() || t.subflows[i].backup {
+	case c.carried && !carries:
+		tr.endChallenge(TryoutLeft, 0, 0, t.now)
+		return false
+	case tooLate || !c.carried && i < 0 && !tr.waits(t.now) && !t.has((*subflow).yields):
+		tr.endChallenge(TryoutUnreached, 0, 0, t.now)
+		return false
+	case !carries || t.busy():
 		return false
 	}
 	s := t.subflows[i]
 	rate, _ := t.steadyRate(s)
+	sum, measured := tr.sum.rate(total, t.now)
+	if measured < sumDuring {
+		var far bool
+		if sum, far = c.isFar(reading{t.now, total}, rate); !far {
+			return false
+		}
+	}
 	m.result(t, readySubflow{s, rate})
 	if sum >= tryoutGain*c.before {
 		tr.endChallenge(TryoutKept, sum, rate, t.now)
@@ -212,6 +232,21 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 		t.yield(s, policy.Comparison{Waypoint: c.instead, Goodput: rate}, &Numbers{With: sum, Without: c.before})
 	}
 	return true
+}
+
+// isFar reports whether the waypoint is so far from what it must give that twice its rate would not be enough, and the sum
+// with it in bits a second. rate is the rate of its detour after its slow start, or 0.
+func (c *challenge) isFar(is reading, rate float64) (sum float64, far bool) {
+	if rate == 0 || c.early.at.IsZero() || is.bytes < c.early.bytes {
+		c.early = is
+		return 0, false
+	}
+	sum, over := c.early.rate(is.bytes, is.at)
+	if over < sumEarly {
+		return 0, false
+	}
+	c.early = is
+	return sum, sum+rate < tryoutGain*c.before
 }
 
 // endChallenge ends the challenge under way and records its result.

@@ -138,7 +138,11 @@ func (r *Tryout) Words() string {
 	case TryoutLost:
 		return fmt.Sprintf("took the place of %s for a while: %s with it, %s before; it stays only with %.0f %% more", r.Instead, words.Mbit(r.Sum), words.Mbit(r.Before), 100*(tryoutGain-1))
 	case TryoutDisturbed:
-		return fmt.Sprintf("took the place of %s, without a result: something else changed, or it was not reached", r.Instead)
+		return fmt.Sprintf("took the place of %s, without a result: something else changed", r.Instead)
+	case TryoutLeft:
+		return fmt.Sprintf("took the place of %s, and was left before it was measured", r.Instead)
+	case TryoutUnreached:
+		return fmt.Sprintf("was to take the place of %s, but no subflow came up through it", r.Instead)
 	default:
 		return fmt.Sprintf("carried %s while it was tried", words.Mbit(r.Goodput))
 	}

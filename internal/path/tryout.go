@@ -87,13 +87,17 @@ const (
 	TryoutKept
 	// TryoutLost means that the connections got too little more with the waypoint, or less.
 	TryoutLost
-	// TryoutDisturbed means that something else changed meanwhile, or that no subflow came up through the waypoint.
+	// TryoutDisturbed means that something else changed meanwhile.
 	TryoutDisturbed
+	// TryoutLeft means that the waypoint's subflow was left for a reason of its own, such as its loss.
+	TryoutLeft
+	// TryoutUnreached means that no subflow came up through the waypoint.
+	TryoutUnreached
 )
 
 // String returns the verdict as a word.
 func (v TryoutVerdict) String() string {
-	return [...]string{"measured", "kept", "lost", "disturbed"}[v]
+	return [...]string{"measured", "kept", "lost", "disturbed", "left", "unreached"}[v]
 }
 
 // hold names the connection that may try out waypoints towards a network of servers.
