@@ -128,10 +128,14 @@ func (m *Manager) begin(t turn, total uint64) bool {
 	return true
 }
 
-// challenger returns a waypoint to try, and the detour that gives its place. The waypoint was not measured, or gave
-// more before its record was lowered, or gives more together with what other detours regain. A detour may regain its
-// earlier rate if it shares a bottleneck with the one that gives its place. who is empty if there is no such
-// waypoint.
+// challenger returns a waypoint to try, and the detour that gives its place. who is empty if there is no such waypoint. The
+// waypoint
+//
+//   - was not measured,
+//   - or gave more before its record was lowered,
+//   - or would give enough with twice the rate that was measured, which may still have grown,
+//   - or gives more together with what other detours regain. A detour may regain its earlier rate if it shares a bottleneck
+//     with the one that gives its place.
 func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who string, instead readySubflow) {
 	ready = slices.DeleteFunc(slices.Clone(ready), func(s readySubflow) bool { return !s.addsNothing() && !t.presses(s.subflow) })
 	if len(ready) == 0 {
@@ -147,6 +151,7 @@ func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who str
 			continue
 		}
 		lowered := r.goodput < loweredTo*r.peak && t.now.Sub(r.goodputAt) >= retryTime(r.retries)
+		tried, _ := t.tryouts.of(o.Waypoint)
 		for _, s := range ready {
 			gets := sum - s.rate
 			switch regained := m.regained(t, s.subflow); {
@@ -154,6 +159,8 @@ func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who str
 				gets += r.peak
 			case t.lost(o.Waypoint):
 				continue
+			case tried.MayGrow:
+				gets += 2 * tried.Goodput
 			case s.addsNothing() && s.aside.why.isBurden(): // which does not show that another would add nothing
 				gets += r.goodput
 			case regained < (tryoutGain-1)*sum:

@@ -25,6 +25,8 @@ const (
 	steadyLeast = 1100 * time.Millisecond
 	// steadyTrips is the number of round trips for which the same holds.
 	steadyTrips = 12
+	// growsTrips is the number of round trips for which the rate may grow slowly.
+	growsTrips = 2 * steadyTrips
 	// SteadyMost is the time after which the rate is known even if it grows.
 	SteadyMost = 3 * time.Second
 )
@@ -53,9 +55,15 @@ func (s *Steady) Rate(trip time.Duration) (rate float64, known bool) {
 	if s.age < min(max(steadyLeast, steadyTrips*trip), SteadyMost) {
 		return 0, false
 	}
-	early, late := s.mean(0), s.mean(steadyHalf)
-	return s.mean(0, steadyHalf), late <= steadyGrowth*early || s.age >= SteadyMost
+	return s.mean(0, steadyHalf), !s.Grows() || s.age >= SteadyMost
 }
+
+// Grows reports whether the rate of the last samples grows.
+func (s *Steady) Grows() bool { return s.mean(steadyHalf) > steadyGrowth*s.mean(0) }
+
+// MayGrow reports whether the rate grows, or may do so slowly because an early loss ended the slow start. trip is the shortest
+// round trip.
+func (s *Steady) MayGrow(trip time.Duration) bool { return s.Grows() || s.age < growsTrips*trip }
 
 // mean returns the rate of the halves that begin at these samples, in bits a second. 0 is the earliest sample.
 func (s *Steady) mean(from ...int) float64 {
