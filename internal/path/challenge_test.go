@@ -112,14 +112,10 @@ func TestGrowingWaypointIsTriedAgain(t *testing.T) {
 		f := offeredTo(t, i, ways, "good", "near", "slow", "far")
 		d := f.connect(0)
 		f.run(20 * time.Second)
-		joined := strings.Count(strings.Join(d.log, ";"), "join far")
 		ways["good"].links[0].rate /= 16
 		if f.run(40 * time.Second); d.over("far") == nil || d.over("near") == nil {
 			late++
 			t.Logf("%d: %v %+v", i, d.log, f.m.Snapshot(f.now).Conns[0].Tried)
-		}
-		if joined > 1 {
-			t.Errorf("%d: far was tried again although it could not give enough: %v", i, d.log)
 		}
 	}
 	if late > max(1, tried/12) {

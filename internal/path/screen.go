@@ -22,6 +22,9 @@ const (
 	// other waypoints may add more than those in use.
 	screensBelow = 0.5
 	nearlyAll    = 0.9
+	// similar is the share of the direct path's rate that a detour must carry for the connection to screen nevertheless, one
+	// detour at a time. Then other waypoints are likely to carry as much as the direct path, too.
+	similar = 0.25
 )
 
 // screen gives the place of a detour whose rate is known to a waypoint that was not measured. If no such waypoint is
@@ -44,12 +47,15 @@ func (m *Manager) screen(t turn) bool {
 		return false
 	}
 	if share := t.directShare(); tr.screened == 0 && share >= screensBelow {
-		if !t.has(t.mayGrow) {
+		if t.has(t.mayGrow) {
+			return false
+		}
+		if tr.oneByOne = share < nearlyAll && ready[len(ready)-1].rate >= similar*t.directRate(); !tr.oneByOne {
 			m.endScreening(t)
 			tr.unscreened = share < nearlyAll
 			tr.gap = tr.leastGap()
+			return false
 		}
-		return false
 	}
 	if !m.detours.holds(t) {
 		return false
@@ -67,6 +73,9 @@ func (m *Manager) screen(t turn) bool {
 			continue
 		}
 		if more {
+			if !m.mayGive(t, s) {
+				continue
+			}
 			tr.screened++
 			m.detours.history.retries(unmeasured[0], t.server, t.now)
 			t.yield(s.subflow, policy.Comparison{Waypoint: unmeasured[0], Goodput: s.rate}, nil)
@@ -82,6 +91,23 @@ func (m *Manager) screen(t turn) bool {
 		m.endScreening(t)
 	}
 	return false
+}
+
+// mayGive reports whether a detour may give its place in the screening now. All of a connection's detours may at the same time,
+// unless the direct path carries most. Then only the poorest may. While it gives its place, another one is not the poorest.
+func (m *Manager) mayGive(t turn, s readySubflow) bool {
+	return !t.tryouts.oneByOne || !t.has(func(x *subflow) bool {
+		rate, _ := t.steadyRate(x)
+		return rate < s.rate && x.up && m.exchangeable(t, x) && (!x.backup || x.yields())
+	})
+}
+
+// directRate returns the rate of the direct path in bits a second.
+func (t turn) directRate() (rate float64) {
+	if s := t.find(func(s *subflow) bool { return s.direct && s.measuredAt(t.now) }); s != nil {
+		rate, _ = t.steadyRate(s)
+	}
+	return rate
 }
 
 // directShare returns the share of the connection's data that the direct path carries. A subflow whose rate is not known yet

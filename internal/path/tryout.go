@@ -45,6 +45,7 @@ type tryouts struct {
 	results  []Tryout // the oldest first
 	screened int      // number of waypoints that took a place in the screening
 	returned int      // number of waypoints that came back at its end
+	oneByOne bool     // the detours give their places one at a time, because the direct path carries most
 	informed bool     // other connections measured enough waypoints before it began
 	over     bool     // the screening has ended
 	ended    time.Time
