@@ -10,12 +10,13 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// screening returns a host with detours of these rates in Mbit/s, beside a direct path, and a server that takes two of them.
-func screening(t *testing.T, seed uint64, direct float64, rates map[string]float64) (*fluid, *transfer) {
+// screening returns a host with detours of these rates in Mbit/s and this round trip, beside a direct path, and a server that takes
+// two of them.
+func screening(t *testing.T, seed uint64, trip time.Duration, direct float64, rates map[string]float64) (*fluid, *transfer) {
 	t.Helper()
 	ways := map[string]*way{"": wayOf(40*time.Millisecond, queued(direct, 60*time.Millisecond))}
 	for name, mbit := range rates {
-		ways[name] = wayOf(40*time.Millisecond, queued(mbit, 60*time.Millisecond))
+		ways[name] = wayOf(trip, queued(mbit, 2*trip))
 	}
 	f := offeredTo(t, seed, ways, slices.Sorted(maps.Keys(rates))...)
 	return f, f.connect(0)
@@ -30,7 +31,7 @@ func TestScreensOneByOneBesideDirectPath(t *testing.T) {
 	} {
 		screened, late, began, tried := 0, 0, 0, int(networks(24))
 		for i := range uint64(tried) {
-			f, d := screening(t, i, 24, rates)
+			f, d := screening(t, i, 40*time.Millisecond, 24, rates)
 			f.run(500 * time.Millisecond)
 			if d.over("best") != nil {
 				continue
@@ -59,7 +60,7 @@ func TestScreensOneByOneBesideDirectPath(t *testing.T) {
 func TestScreensBesideWantedDetour(t *testing.T) {
 	without, tried := 0, int(networks(12))
 	for i := range uint64(tried) {
-		f, d := screening(t, i, 24, map[string]float64{"best": 28, "mid0": 12, "mid1": 7, "mid2": 9, "wanted": 7})
+		f, d := screening(t, i, 40*time.Millisecond, 24, map[string]float64{"best": 28, "mid0": 12, "mid1": 7, "mid2": 9, "wanted": 7})
 		f.tell(path.Steered{Steering: path.Steering{Use: []string{"wanted"}}})
 		if f.run(12 * time.Second); d.over("wanted") == nil || d.over("best") == nil {
 			without++
@@ -68,5 +69,17 @@ func TestScreensBesideWantedDetour(t *testing.T) {
 	}
 	if without > max(1, tried/12) {
 		t.Errorf("%d of %d do not use both", without, tried)
+	}
+}
+
+// A queue shows early that a path is full, so that a screening takes less time.
+func TestScreensFullPathsSooner(t *testing.T) {
+	took, tried := time.Duration(0), uint64(24)
+	for i := range tried {
+		f, d := screening(t, i, 120*time.Millisecond, 3, map[string]float64{"good": 16, "mid0": 5, "mid1": 8, "mid2": 4, "mid3": 7, "mid4": 2})
+		took += f.reaches(d, 0.9*27e6, 20*time.Second)
+	}
+	if mean := took / time.Duration(tried); mean > 5250*time.Millisecond {
+		t.Errorf("the best pair was found after %v on average", mean)
 	}
 }
