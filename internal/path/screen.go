@@ -36,7 +36,7 @@ func (m *Manager) screen(t turn) bool {
 		ready = append(m.idle(t), ready...)
 	}
 	if len(ready) == 0 || t.busy() {
-		if t.tryouts.omissions.guessed && !t.has(func(s *subflow) bool { return s.detour != nil && !s.addsNothing() }) {
+		if tr.screened == 0 && tr.omissions.guessed && !t.has(func(s *subflow) bool { return s.detour != nil && !s.addsNothing() }) {
 			m.endScreening(t) // so that the omissions go on
 		}
 		return false

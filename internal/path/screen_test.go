@@ -19,7 +19,8 @@ func screening(t *testing.T, seed uint64, trip time.Duration, direct float64, ra
 		ways[name] = wayOf(trip, queued(mbit, 2*trip))
 	}
 	f := offeredTo(t, seed, ways, slices.Sorted(maps.Keys(rates))...)
-	return f, f.connect(0)
+	d := f.connect(0)
+	return f, d
 }
 
 // A connection screens although the direct path carries most, if its detours carry nearly as much. It tries one waypoint at a
