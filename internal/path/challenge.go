@@ -133,7 +133,6 @@ func (m *Manager) begin(t turn, total uint64) bool {
 //
 //   - was not measured,
 //   - or gave more before its record was lowered,
-//   - or would give enough with twice the rate that was measured, which may still have grown,
 //   - or gives more together with what other detours regain. A detour may regain its earlier rate if it shares a bottleneck
 //     with the one that gives its place.
 func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who string, instead readySubflow) {
@@ -151,7 +150,6 @@ func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who str
 			continue
 		}
 		lowered := r.goodput < loweredTo*r.peak && t.now.Sub(r.goodputAt) >= retryTime(r.retries)
-		tried, _ := t.tryouts.of(o.Waypoint)
 		for _, s := range ready {
 			gets := sum - s.rate
 			switch regained := m.regained(t, s.subflow); {
@@ -159,8 +157,6 @@ func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who str
 				gets += r.peak
 			case t.lost(o.Waypoint):
 				continue
-			case tried.MayGrow:
-				gets += 2 * tried.Goodput
 			case s.addsNothing() && s.aside.why.isBurden(): // which does not show that another would add nothing
 				gets += r.goodput
 			case regained < (tryoutGain-1)*sum:

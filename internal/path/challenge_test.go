@@ -95,30 +95,3 @@ func TestChallengerThatDoesNotCarry(t *testing.T) {
 		})
 	}
 }
-
-// A long path whose rate may still have grown when it was measured is tried again once twice its rate would be enough.
-func TestGrowingWaypointIsTriedAgain(t *testing.T) {
-	late, tried := 0, int(networks(24))
-	for i := range uint64(tried) {
-		buffer := 100 * time.Millisecond
-		ways := map[string]*way{
-			"":     wayOf(60*time.Millisecond, queued(3, buffer)),
-			"good": wayOf(40*time.Millisecond, queued(16, buffer)),
-			"near": wayOf(40*time.Millisecond, queued(8, buffer)),
-			"slow": wayOf(40*time.Millisecond, queued(5.5, buffer)),
-			"far":  wayOf(170*time.Millisecond, queued(12, buffer)),
-		}
-		ways["far"].grows = 1.5e6
-		f := offeredTo(t, i, ways, "good", "near", "slow", "far")
-		d := f.connect(0)
-		f.run(20 * time.Second)
-		ways["good"].links[0].rate /= 16
-		if f.run(40 * time.Second); d.over("far") == nil || d.over("near") == nil {
-			late++
-			t.Logf("%d: %v %+v", i, d.log, f.m.Snapshot(f.now).Conns[0].Tried)
-		}
-	}
-	if late > max(1, tried/12) {
-		t.Errorf("%d of %d do not use far and near", late, tried)
-	}
-}

@@ -42,7 +42,6 @@ type way struct {
 	joined time.Duration // round trip of the join, which met a queue of others; 0: trip
 	links  []*link
 	loss   float64 // share of packets, at random
-	grows  float64 // bits a second by which the rate of its subflows grows each second, because they lost a packet early; 0: at once
 	near   bool    // the session with the waypoint waits on all links of its path, not only on those of the direct path
 }
 
@@ -353,9 +352,6 @@ func (f *fluid) prepare() (all []*lane) {
 			}
 			if start := l.rate*1.5 + 10*11200/w.trip.Seconds()/4; f.now.Sub(l.began) < 3*time.Second {
 				l.cap = min(l.cap, start)
-			}
-			if w.grows > 0 {
-				l.cap = min(l.cap, w.grows*(1+f.now.Sub(l.began).Seconds()))
 			}
 			if l != d.slowest(carries) {
 				l.cap = min(l.cap, ahead)

@@ -144,9 +144,6 @@ func (r *Tryout) Words() string {
 	case TryoutUnreached:
 		return fmt.Sprintf("was to take the place of %s, but no subflow came up through it", r.Instead)
 	default:
-		if r.MayGrow {
-			return fmt.Sprintf("carried %s while it was tried, and may carry more", words.Mbit(r.Goodput))
-		}
 		return fmt.Sprintf("carried %s while it was tried", words.Mbit(r.Goodput))
 	}
 }

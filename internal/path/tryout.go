@@ -68,10 +68,8 @@ type tryouts struct {
 type Tryout struct {
 	Waypoint string
 	At       time.Time
-	// Goodput is the rate through the waypoint, in bits a second. The waypoint may give more if MayGrow is set: the detour was
-	// young, or its rate still grew.
+	// Goodput is the rate through the waypoint, in bits a second.
 	Goodput float64
-	MayGrow bool
 	// Instead is the waypoint whose place it took in a challenge. It is empty if the waypoint was screened. Sum and
 	// Before are the rates of this host's bulk connections to the network of servers, together, with the waypoint and
 	// before.
@@ -324,7 +322,7 @@ func (tr *tryouts) add(r Tryout) {
 
 // result records what a detour gives, for this connection and for others.
 func (m *Manager) result(t turn, s readySubflow) {
-	t.tryouts.add(Tryout{Waypoint: s.detour.Waypoint, At: t.now, Goodput: s.rate, MayGrow: s.habits.steady.MayGrow(s.minRTT)})
+	t.tryouts.add(Tryout{Waypoint: s.detour.Waypoint, At: t.now, Goodput: s.rate})
 	m.detours.history.tried(s.detour.Waypoint, t.server, max(s.rate, m.together(t.now).of(s.detour.Waypoint, t.server).goodput), t.mayYield(s.subflow), t.now)
 }
 

@@ -26,8 +26,6 @@ const (
 	steadyLeast = 1100 * time.Millisecond
 	// steadyTrips is the number of round trips for which the same holds.
 	steadyTrips = 12
-	// growsTrips is the number of round trips for which the rate may grow slowly.
-	growsTrips = 2 * steadyTrips
 	// fullFor is the time, and fullTrips the number of round trips, for which all data must have waited in a queue to show that
 	// the path is full. In a slow start, data may wait as well, but the rate grows.
 	fullFor   = 500 * time.Millisecond
@@ -60,7 +58,7 @@ func (s *Steady) Rate(trip time.Duration) (rate float64, known bool) {
 	if s.age < min(max(steadyLeast, steadyTrips*trip), SteadyMost) {
 		return 0, false
 	}
-	return s.rate(0, len(s.samples)), !s.Grows() || s.age >= SteadyMost
+	return s.rate(0, len(s.samples)), s.rate(steadyHalf, steadyHalf) <= steadyGrowth*s.rate(0, steadyHalf) || s.age >= SteadyMost
 }
 
 // Full returns the rate in bits a second if a queue shows that the path is full. Then the rate is known earlier than by Rate.
@@ -78,18 +76,6 @@ func (s *Steady) Full(trip time.Duration) (rate float64, ok bool) {
 		}
 	}
 	return 0, false
-}
-
-// Grows reports whether the rate of the last samples grows.
-func (s *Steady) Grows() bool {
-	return s.rate(steadyHalf, steadyHalf) > steadyGrowth*s.rate(0, steadyHalf)
-}
-
-// MayGrow reports whether the rate grows, or may do so slowly because an early loss ended the slow start. trip is the shortest
-// round trip. A full path gives no more.
-func (s *Steady) MayGrow(trip time.Duration) bool {
-	_, full := s.Full(trip)
-	return !full && (s.Grows() || s.age < growsTrips*trip)
 }
 
 // rate returns the rate of n samples in bits a second. 0 is the earliest sample.
