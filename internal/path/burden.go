@@ -231,13 +231,21 @@ func (m *Manager) setBurdensAside(t turn, moment measure.Moment) (found bool) {
 		return false // which compares what the connections get with and without the detour
 	}
 	for _, s := range t.subflows {
-		if s.backup || !s.measuredAt(t.now) || !s.habits.burden.isHeavy(s.minRTT, t.now) || !m.exchangeable(t, s) || !t.carriesWithout(s) {
+		if s.backup || !s.measuredAt(t.now) || !s.habits.burden.isHeavy(s.minRTT, t.now) || !m.exchangeable(t, s) || !t.carriesWithout(s) || t.anotherCollapses(s) {
 			continue
 		}
 		m.putBurdenAside(t, s)
 		found = true
 	}
 	return found
+}
+
+// anotherCollapses reports whether another subflow gets much less than usual and has a longer queue. Then the connection waits for its
+// data rather than for that of s. A subflow that pauses because of s has no queue.
+func (t turn) anotherCollapses(s *subflow) bool {
+	return t.has(func(x *subflow) bool {
+		return x != s && !x.backup && x.measuredAt(t.now) && x.isFalling() && x.queue() > s.queue()
+	})
 }
 
 // staysBurden reports whether a burden goes on standing by when its time is over, because the connection has had as much

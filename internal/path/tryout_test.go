@@ -502,3 +502,34 @@ func TestDetourAfterFlightIsNoBurden(t *testing.T) {
 		t.Errorf("%d of %d connections left the collapsed detour, and %d took the next one for a burden", fled, tried, burdens)
 	}
 }
+
+// While a detour collapses, data that waits is that of the collapsing detour, so that another one is no burden.
+func TestBesideCollapsingDetourIsNoBurden(t *testing.T) {
+	began, burdens := 0, 0
+	for i := range uint64(24) {
+		f := offeredTo(t, i, map[string]*way{
+			"":     wayOf(60*time.Millisecond, queued(3, 60*time.Millisecond)),
+			"good": wayOf(40*time.Millisecond, queued(16, 800*time.Millisecond)),
+			"far":  wayOf(170*time.Millisecond, queued(2, 60*time.Millisecond)),
+		}, "good", "far")
+		d := f.connect(0)
+		f.run(20 * time.Second)
+		if !d.carries("good") || !d.carries("far") {
+			continue
+		}
+		began++
+		f.ways["good"].links[0].rate /= 16
+		f.run(500 * time.Millisecond)
+		d.burden = "far"
+		f.run(700 * time.Millisecond)
+		for _, l := range f.m.Snapshot(f.now).Conns[0].Left {
+			if l.Waypoint == "far" && l.Reason.Cause == path.CauseBurden {
+				burdens++
+				t.Logf("%d: %v", i, d.log)
+			}
+		}
+	}
+	if began < 12 || burdens > 0 {
+		t.Errorf("%d of %d burdens", burdens, began)
+	}
+}
