@@ -98,7 +98,7 @@ func (m *Manager) carriedTo(t turn) (total uint64, flows int) {
 func (m *Manager) begin(t turn, total uint64) bool {
 	tr := t.tryouts
 	sum, over := tr.sum.rate(total, t.now)
-	ready := append(m.idle(t), m.ready(t, t.steadyRate)...)
+	ready := append(m.idle(t), m.ready(t)...)
 	if over < sumBefore || len(ready) == 0 || t.busy() || t.exchangedLately() || t.fledLately() {
 		return false
 	}

@@ -228,7 +228,7 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 		loss, _ := s.loses(t.now)
 		return waits(s.habits.step.trip, loss).Seconds() / max(s.rate, 1)
 	}
-	for _, s := range m.ready(t, t.steadyRate) {
+	for _, s := range m.ready(t) {
 		if s.detour.Kind.Own() || !t.suspicious(s.subflow) || s.rate > omitPart*own || flees && s.isFalling() {
 			continue
 		}

@@ -31,7 +31,7 @@ const (
 // left, it gives the place to a waypoint that gave more. It reports whether it gave a place.
 func (m *Manager) screen(t turn) bool {
 	tr := t.tryouts
-	ready := m.ready(t, t.rateSoon)
+	ready := m.ready(t)
 	if tr.screened > 0 { // a burden (burden.go) that stands by would keep its place from the others
 		ready = append(m.idle(t), ready...)
 	}
@@ -91,17 +91,6 @@ func (m *Manager) screen(t turn) bool {
 		m.endScreening(t)
 	}
 	return false
-}
-
-// rateSoon returns a subflow's rate as steadyRate does, but knows it earlier if the path is full.
-func (t turn) rateSoon(s *subflow) (rate float64, known bool) {
-	if !s.measuredAt(t.now) {
-		return 0, false
-	}
-	if rate, full := s.habits.steady.Full(s.minRTT); full {
-		return rate, true
-	}
-	return t.steadyRate(s)
 }
 
 // mayGive reports whether a detour may give its place in the screening now. All of a connection's detours may at the same time,

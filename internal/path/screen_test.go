@@ -72,15 +72,3 @@ func TestScreensBesideWantedDetour(t *testing.T) {
 		t.Errorf("%d of %d do not use both", without, tried)
 	}
 }
-
-// A queue shows early that a path is full, so that a screening takes less time.
-func TestScreensFullPathsSooner(t *testing.T) {
-	took, tried := time.Duration(0), uint64(24)
-	for i := range tried {
-		f, d := screening(t, i, 120*time.Millisecond, 3, map[string]float64{"good": 16, "mid0": 5, "mid1": 8, "mid2": 4, "mid3": 7, "mid4": 2})
-		took += f.reaches(d, 0.9*27e6, 20*time.Second)
-	}
-	if mean := took / time.Duration(tried); mean > 5250*time.Millisecond {
-		t.Errorf("the best pair was found after %v on average", mean)
-	}
-}

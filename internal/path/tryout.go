@@ -217,14 +217,13 @@ func (t turn) areSteady(list []*subflow) bool {
 	})
 }
 
-// ready returns the detours that may give their places and their rates, the poorest first. rateOf returns the rate of a subflow and
-// whether it is known.
-func (m *Manager) ready(t turn, rateOf func(*subflow) (float64, bool)) (list []readySubflow) {
+// ready returns the detours that may give their places and their rates, the poorest first.
+func (m *Manager) ready(t turn) (list []readySubflow) {
 	for _, s := range t.subflows {
 		if s.backup || !m.exchangeable(t, s) || !t.carriesWithout(s) {
 			continue
 		}
-		if rate, known := rateOf(s); known {
+		if rate, known := t.steadyRate(s); known {
 			list = append(list, readySubflow{s, rate})
 		}
 	}
