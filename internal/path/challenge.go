@@ -188,9 +188,9 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	tr := t.tryouts
 	c := tr.challenge
 	m.detours.holds(t)
-	i := slices.IndexFunc(t.subflows, func(s *subflow) bool { return s.waypoint() == c.waypoint && !s.leaving })
-	carries := i >= 0 && t.subflows[i].up && !t.subflows[i].backup
-	c.carried = c.carried || carries && t.subflows[i].carried()
+	s := t.find(func(s *subflow) bool { return s.waypoint() == c.waypoint && !s.leaving })
+	carries := s != nil && s.up && !s.backup
+	c.carried = c.carried || carries && s.carried()
 	tooLate := t.now.Sub(c.began) >= challengeMost
 	switch {
 	case t.fled.After(c.began) || t.exchanged.After(c.began) || tr.sum.flows != c.flows || carries && tooLate:
@@ -199,13 +199,12 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	case c.carried && !carries:
 		tr.endChallenge(TryoutLeft, 0, 0, t.now)
 		return false
-	case tooLate || !c.carried && i < 0 && !tr.waits(t.now) && !t.has((*subflow).yields):
+	case tooLate || !c.carried && s == nil && !tr.waits(t.now) && !t.has((*subflow).yields):
 		tr.endChallenge(TryoutUnreached, 0, 0, t.now)
 		return false
 	case !carries || t.busy():
 		return false
 	}
-	s := t.subflows[i]
 	rate, _ := t.steadyRate(s)
 	sum, measured := tr.sum.rate(total, t.now)
 	if measured < sumDuring {

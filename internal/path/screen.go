@@ -50,7 +50,8 @@ func (m *Manager) screen(t turn) bool {
 		if t.has(t.mayGrow) {
 			return false
 		}
-		if tr.oneByOne = share < nearlyAll && ready[len(ready)-1].rate >= similar*t.directRate(); !tr.oneByOne {
+		direct, _ := t.carriedRates()
+		if tr.oneByOne = share < nearlyAll && ready[len(ready)-1].rate >= similar*direct; !tr.oneByOne {
 			m.endScreening(t)
 			tr.unscreened = share < nearlyAll
 			tr.gap = tr.leastGap()
@@ -98,22 +99,22 @@ func (m *Manager) screen(t turn) bool {
 func (m *Manager) mayGive(t turn, s readySubflow) bool {
 	return !t.tryouts.oneByOne || !t.has(func(x *subflow) bool {
 		rate, _ := t.steadyRate(x)
-		return rate < s.rate && x.up && m.exchangeable(t, x) && (!x.backup || x.yields())
+		return rate < s.rate && m.exchangeable(t, x) && (!x.backup || x.yields())
 	})
 }
 
-// directRate returns the rate of the direct path in bits a second.
-func (t turn) directRate() (rate float64) {
-	if s := t.find(func(s *subflow) bool { return s.direct && s.measuredAt(t.now) }); s != nil {
-		rate, _ = t.steadyRate(s)
+// directShare returns the share of the connection's data that the direct path carries.
+func (t turn) directShare() float64 {
+	direct, sum := t.carriedRates()
+	if sum == 0 {
+		return 0
 	}
-	return rate
+	return direct / sum
 }
 
-// directShare returns the share of the connection's data that the direct path carries. A subflow whose rate is not known yet
-// (mayGrow) does not count.
-func (t turn) directShare() float64 {
-	direct, sum := 0.0, 0.0
+// carriedRates returns the rates of the direct path and of all paths that carry, in bits a second. A subflow whose rate is not
+// known yet (mayGrow) does not count.
+func (t turn) carriedRates() (direct, sum float64) {
 	for _, s := range t.subflows {
 		if s.backup || !s.measuredAt(t.now) {
 			continue
@@ -124,10 +125,7 @@ func (t turn) directShare() float64 {
 			direct += rate
 		}
 	}
-	if sum == 0 {
-		return 0
-	}
-	return direct / sum
+	return direct, sum
 }
 
 // mayGrow reports whether the subflow carries data and its rate may still grow.

@@ -10,13 +10,12 @@ import (
 	"github.com/detour-collective/dcol/internal/path"
 )
 
-// screening returns a host with detours of these rates in Mbit/s and this round trip, beside a direct path, and a server that takes
-// two of them.
-func screening(t *testing.T, seed uint64, trip time.Duration, direct float64, rates map[string]float64) (*fluid, *transfer) {
+// screening returns a host with detours of these rates in Mbit/s, beside a direct path, and a server that takes two of them.
+func screening(t *testing.T, seed uint64, direct float64, rates map[string]float64) (*fluid, *transfer) {
 	t.Helper()
 	ways := map[string]*way{"": wayOf(40*time.Millisecond, queued(direct, 60*time.Millisecond))}
 	for name, mbit := range rates {
-		ways[name] = wayOf(trip, queued(mbit, 2*trip))
+		ways[name] = wayOf(40*time.Millisecond, queued(mbit, 80*time.Millisecond))
 	}
 	f := offeredTo(t, seed, ways, slices.Sorted(maps.Keys(rates))...)
 	d := f.connect(0)
@@ -32,7 +31,7 @@ func TestScreensOneByOneBesideDirectPath(t *testing.T) {
 	} {
 		screened, late, began, tried := 0, 0, 0, int(networks(24))
 		for i := range uint64(tried) {
-			f, d := screening(t, i, 40*time.Millisecond, 24, rates)
+			f, d := screening(t, i, 24, rates)
 			f.run(500 * time.Millisecond)
 			if d.over("best") != nil {
 				continue
@@ -61,7 +60,7 @@ func TestScreensOneByOneBesideDirectPath(t *testing.T) {
 func TestScreensBesideWantedDetour(t *testing.T) {
 	without, tried := 0, int(networks(12))
 	for i := range uint64(tried) {
-		f, d := screening(t, i, 40*time.Millisecond, 24, map[string]float64{"best": 28, "mid0": 12, "mid1": 7, "mid2": 9, "wanted": 7})
+		f, d := screening(t, i, 24, map[string]float64{"best": 28, "mid0": 12, "mid1": 7, "mid2": 9, "wanted": 7})
 		f.tell(path.Steered{Steering: path.Steering{Use: []string{"wanted"}}})
 		if f.run(12 * time.Second); d.over("wanted") == nil || d.over("best") == nil {
 			without++
