@@ -174,7 +174,7 @@ func (c *Connection) Destination() netip.AddrPort {
 type Tried struct {
 	Waypoint string    `json:"waypoint"`
 	At       time.Time `json:"at"`
-	// Verdict is measured, kept, lost or disturbed. Why explains it in a sentence.
+	// Verdict is measured, kept, lost, disturbed, left or unreached. Why explains it in a sentence.
 	Verdict string `json:"verdict"`
 	Why     string `json:"why"`
 	// Goodput is the rate through the waypoint in bits of payload per second, like the rates below.
