@@ -533,3 +533,44 @@ func TestBesideCollapsingDetourIsNoBurden(t *testing.T) {
 		t.Errorf("%d of %d burdens", burdens, began)
 	}
 }
+
+// A burden carries again as soon as the connection has less without it than the burden had, and not earlier.
+func TestBurdenIsMissed(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		falls  float64 // part of the other detour's rate that is left
+		wanted bool
+	}{{"little is left", 0.02, true}, {"enough is left", 0.5, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			burdens, back, tried := 0, 0, int(networks(24))
+			for i := range uint64(tried) {
+				f := offeredTo(t, i, map[string]*way{
+					"":     wayOf(60*time.Millisecond, queued(1, 60*time.Millisecond)),
+					"good": wayOf(40*time.Millisecond, queued(16, 60*time.Millisecond)),
+					"far":  wayOf(170*time.Millisecond, queued(4, 60*time.Millisecond)),
+				}, "good", "far")
+				d := f.connect(0)
+				f.run(20 * time.Second)
+				d.burden = "far"
+				for end := f.now.Add(5 * time.Second); d.carries("far") && f.now.Before(end); {
+					f.run(100 * time.Millisecond)
+				}
+				if d.carries("far") || d.over("far") == nil || !d.carries("good") {
+					continue
+				}
+				burdens++
+				d.burden = ""
+				f.ways["good"].links[0].rate *= c.falls
+				f.run(8 * time.Second)
+				if d.carries("far") {
+					back++
+				} else {
+					t.Logf("%d: %v", i, d.log)
+				}
+			}
+			if burdens < tried/3 || c.wanted && back < burdens-burdens/8 || !c.wanted && back > 0 {
+				t.Errorf("%d burdens, %d of them carry again", burdens, back)
+			}
+		})
+	}
+}

@@ -7,7 +7,7 @@ import (
 
 // This file lets detours carry again that stand by because they add nothing (omit.go). They carry as soon as the sum falls,
 // the subflows that carry change or lose packets, or all of them stall (stall.go). One after the other, they also carry again
-// for another comparison, at growing intervals.
+// for another comparison, at growing intervals. A burden carries earlier only if all the others have less than it had.
 
 const (
 	// wakesAt is the share of the sum below which, within a second, detours that stand by carry again.
@@ -45,7 +45,7 @@ func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bo
 	if o.guessed && over >= sumBefore {
 		o.got, o.guessed = sum, false
 	}
-	s := t.find(func(s *subflow) bool { return s.addsNothing() && !t.now.Before(s.aside.until) })
+	s := t.find(func(s *subflow) bool { return s.addsNothing() && (!t.now.Before(s.aside.until) || t.isMissed(s)) })
 	if s == nil {
 		return false
 	}
@@ -64,6 +64,13 @@ func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bo
 	t.carryAgain(s)
 	o.carriers, o.due = t.carriers(), t.now
 	return true
+}
+
+// isMissed reports whether the connection carries less without a burden than the burden alone did, although the network is the
+// limit. What it has while the data arrives that the burden had not delivered does not count.
+func (t turn) isMissed(s *subflow) bool {
+	had := 8 * float64(s.aside.why.Carried) / burdenOver.Seconds()
+	return t.now.Sub(s.aside.since) >= resendsFor && t.goodput() < had && t.has(t.presses)
 }
 
 // wakeAll lets all detours carry again that are omitted or stand by because they add nothing. It reports whether
