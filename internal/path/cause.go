@@ -55,7 +55,7 @@ const (
 	CauseBudget
 	// CauseLimited means that the policy limits the rate of the path.
 	CauseLimited
-	// CauseSurplus means that the operator lowered the number of subflows.
+	// CauseSurplus means that the connection had more subflows than its policy allowed.
 	CauseSurplus
 	// CauseUnwanted means that the operator does not want the waypoint.
 	CauseUnwanted
@@ -232,7 +232,7 @@ func (r *SubflowReason) leftWords() string {
 		}
 		return "the policy limits it to " + words.Mbit(n.Limit)
 	case CauseSurplus:
-		return "the configuration allowed fewer subflows"
+		return "the connection had more subflows than configured"
 	case CauseUnwanted:
 		return "you did not want its waypoint (dcol use, dcol avoid)"
 	case CauseWithdrawn:

@@ -298,3 +298,13 @@ func (h history) retries(waypoint string, server netip.AddrPort, now time.Time) 
 	r.retries, r.retried = r.retries+1, now
 	h[key] = r
 }
+
+// untried takes back that a waypoint was tried, because the server had no place for its subflow.
+func (h history) untried(waypoint string, server netip.AddrPort) {
+	key := trailOf(waypoint, server)
+	if r, known := h[key]; known && r.retries > 0 {
+		r.retries--
+		r.retried = time.Time{}
+		h[key] = r
+	}
+}

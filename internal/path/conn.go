@@ -32,7 +32,7 @@ type conn struct {
 	hadSlot     bool // has had a slot (closely.go)
 	tried       bool // has taken a detour to measure it
 	kindSaid    bool // the operator set kind
-	lowered     bool // the operator lowered the number of its subflows (surplus.go)
+	exceeds     bool // has more subflows than its policy allows (surplus.go)
 	firstEnded  bool // its first subflow ended because messages were stuck on it (dead.go)
 	lastID      uint8
 	kind        measure.Kind // of its traffic

@@ -87,9 +87,10 @@
 //
 //	exchange.go flee.go                by one that gives clearly more, or at once after a collapse
 //	tryout.go challenge.go invite.go   by one that is tried out
+//	screen.go extra.go                 the first phase of that, if possible beside the detours in use
 //	explore.go                         what exploring may cost
 //	refresh.go leave.go                by a new subflow; waypoints that are not used any more
-//	surplus.go                         by none: the operator lowered the number of subflows
+//	surplus.go                         by none: the connection has more subflows than its policy allows
 //
 // Which subflows carry?
 //

@@ -42,7 +42,9 @@ func (m *Manager) judgeOne(t turn, e *ended) {
 		m.places.refusedDirect(t)
 	}
 	if e.full() {
-		m.places.closed(t, e)
+		for _, waypoint := range m.places.closed(t, e) {
+			m.detours.history.untried(waypoint, t.server)
+		}
 		if e.detour != nil && t.beside(func(s *subflow) bool { return s.up }) == 0 {
 			// If all go through one waypoint, that may be at fault, so nothing is concluded about the server.
 			m.detours.failures.add(e.detour, t.server, errNotKept, e.since, e.lived, t.now)

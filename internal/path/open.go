@@ -100,6 +100,9 @@ func (vs *views) of(t turn, k *detours) policy.View {
 		InUse: vs.inUse[:0], Usable: vs.usable[:0], Resting: vs.resting[:0],
 		Traffic: policy.Traffic{Now: t.now, Since: t.since, Bytes: t.carried},
 	}
+	if t.triesExtra() {
+		v.Extra = 1
+	}
 	if g := t.growth; g != nil {
 		v.Traffic.Slow, v.Traffic.Far = g.slow, g.far
 	}

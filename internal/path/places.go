@@ -57,11 +57,12 @@ func (l *limit) onlyWitness() (waypoint string, ok bool) {
 	return l.waypoint, l.known && !l.others && l.waypoint != ""
 }
 
-// closed records that the server closed a surplus subflow.
-func (p *places) closed(t turn, e *ended) {
+// closed records that the server closed a surplus subflow. If that shows the number of subflows that the server accepts, it
+// returns the waypoints of those that were refused. They are not to blame.
+func (p *places) closed(t turn, e *ended) (excused []string) {
 	p.refused++
 	if t.removals.unsettled() || t.now.Sub(t.dropped) < noticedAfter || t.has(func(s *subflow) bool { return !t.host.hasSource(s) }) {
-		return
+		return nil
 	}
 	n := t.beside(func(s *subflow) bool { return s.up && !s.since.After(e.since) })
 	l := p.limits[t.server.Addr()]
@@ -71,7 +72,7 @@ func (p *places) closed(t turn, e *ended) {
 	}
 	switch {
 	case l.known && n > l.n:
-		return // the connection has more subflows than before
+		return nil // the connection has more subflows than before
 	case l.known && n == l.n: // confirmed
 		l.refused, l.others = refusals, l.others || l.waypoint != waypoint
 	case l.refused > 0 && l.n == n:
@@ -84,10 +85,12 @@ func (p *places) closed(t turn, e *ended) {
 		l.until = t.now
 	}
 	if l.refused >= refusals && (n > 0 || l.others) {
+		excused = []string{l.waypoint, waypoint}
 		l.lasted = min(max(placesFor, 2*l.lasted), longestPlaces)
 		l.known, l.until, l.refused = true, t.now.Add(l.lasted), 0
 	}
 	p.limits[t.server.Addr()] = l
+	return excused
 }
 
 // room returns how many more detours the server accepts on the connection. known is false if that is not known. When

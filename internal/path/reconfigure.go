@@ -23,7 +23,7 @@ func (m *Manager) reconfigured(ev Reconfigured, now time.Time) {
 	m.cfg.TLSPorts, m.cfg.BulkPorts, m.cfg.MessagePorts = ev.TLSPorts, ev.BulkPorts, ev.MessagePorts
 	m.rules.setDefault(ev.Policy)
 	for _, c := range m.conns.all() {
-		c.lowered = c.lowered || lowers && c.rule.byDefault
+		c.exceeds = c.exceeds || lowers && c.rule.byDefault
 		m.step(m.turn(c, now))
 	}
 }

@@ -16,7 +16,7 @@ func TestReconfigured(t *testing.T) {
 	s := newSelection(t, map[string]*pathWorth{"": even, "bob": even, "carol": even})
 	s.offer("bob", "carol")
 	s.connect()
-	s.bulk(3 * time.Second)
+	s.bulk(10 * time.Second)
 	if n := len(s.subflows); n != 2 {
 		t.Fatalf("%d subflows before, want 2", n)
 	}

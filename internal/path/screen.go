@@ -23,12 +23,13 @@ const (
 	screensBelow = 0.5
 	nearlyAll    = 0.9
 	// similar is the share of the direct path's rate that a detour must carry for the connection to screen nevertheless, one
-	// detour at a time. Then other waypoints are likely to carry as much as the direct path, too.
+	// detour at a time. Then other waypoints are likely to carry as much as the direct path, too. It also screens if it may have
+	// an extra detour, because then it gives up nothing.
 	similar = 0.25
 )
 
-// screen gives the place of a detour whose rate is known to a waypoint that was not measured. If no such waypoint is
-// left, it gives the place to a waypoint that gave more. It reports whether it gave a place.
+// screen gives the place of a detour whose rate is known to a waypoint that was not measured, or adds a place for it. If no such
+// waypoint is left, it gives the place to a waypoint that gave more. It reports whether a waypoint has a place.
 func (m *Manager) screen(t turn) bool {
 	tr := t.tryouts
 	ready := m.ready(t)
@@ -51,7 +52,7 @@ func (m *Manager) screen(t turn) bool {
 			return false
 		}
 		direct, _ := t.carriedRates()
-		if tr.oneByOne = share < nearlyAll && ready[len(ready)-1].rate >= similar*direct; !tr.oneByOne {
+		if tr.oneByOne = share < nearlyAll && (ready[len(ready)-1].rate >= similar*direct || m.mayAddExtra(t)); !tr.oneByOne {
 			m.endScreening(t)
 			tr.unscreened = share < nearlyAll
 			tr.gap = tr.leastGap()
@@ -66,38 +67,53 @@ func (m *Manager) screen(t turn) bool {
 			m.result(t, s)
 		}
 	}
+	if tr.extra && t.has(func(s *subflow) bool { return s.detour != nil && s.isLossy() }) {
+		return t.leaveLossy()
+	}
 	more := len(unmeasured) > 0 && tr.screened < screensMost && m.detours.exploration.may(t.now)
+	if more && m.mayAddExtra(t) {
+		tr.screened++
+		m.detours.history.retries(unmeasured[0], t.server, t.now)
+		tr.extra = true
+		tr.next, tr.tries, tr.nextAt = unmeasured[0], true, t.now
+		return true
+	}
 	settled := true
-	for _, s := range ready {
+	for i, s := range ready {
 		if !s.addsNothing() && !t.mayYield(s.subflow) {
 			settled = settled && t.now.Sub(later(s.since, s.told.at)) >= 2*measure.SteadyMost
 			continue
 		}
+		if (more || tr.extra) && !m.mayGive(t, s) {
+			continue
+		}
 		if more {
-			if !m.mayGive(t, s) {
-				continue
-			}
 			tr.screened++
 			m.detours.history.retries(unmeasured[0], t.server, t.now)
 			t.yield(s.subflow, policy.Comparison{Waypoint: unmeasured[0], Goodput: s.rate}, nil)
 			return true
 		}
-		if best, goodput := m.bestTried(t); goodput >= tryoutGain*s.rate && goodput > 0 && tr.returned < returnsMost {
+		stays := s.rate
+		if tr.extra {
+			stays = ready[min(i+1, len(ready)-1)].rate // because the poorest ends anyway
+		}
+		if best, goodput := m.bestTried(t); goodput >= tryoutGain*stays && goodput > 0 && tr.returned < returnsMost {
 			tr.returned++
 			t.yield(s.subflow, policy.Comparison{Waypoint: best, Goodput: s.rate, OtherGoodput: goodput}, nil)
 			return true
 		}
 	}
-	if tr.screened > 0 && !more && settled && len(ready) == t.beside(func(s *subflow) bool { return s.detour != nil }) {
+	if tr.screened > 0 && !more && settled && len(ready) == t.beside(func(s *subflow) bool { return s.detour != nil && !m.detours.steering.wants(s.waypoint()) }) {
 		m.endScreening(t)
 	}
 	return false
 }
 
 // mayGive reports whether a detour may give its place in the screening now. All of a connection's detours may at the same time,
-// unless the direct path carries most. Then only the poorest may. While it gives its place, another one is not the poorest.
+// unless the direct path carries most, or the connection has an extra detour (extra.go). Then only the poorest may. While it
+// gives its place, another one is not the poorest.
 func (m *Manager) mayGive(t turn, s readySubflow) bool {
-	return !t.tryouts.oneByOne || !t.has(func(x *subflow) bool {
+	return !t.tryouts.oneByOne && !t.tryouts.extra || !t.has(func(x *subflow) bool {
 		rate, _ := t.steadyRate(x)
 		return rate < s.rate && m.exchangeable(t, x) && (!x.backup || x.yields())
 	})
@@ -165,6 +181,7 @@ func (m *Manager) isInformed(t turn) bool {
 // endScreening ends the screening. The detours in use keep their places.
 func (m *Manager) endScreening(t turn) {
 	t.tryouts.over, t.tryouts.ended, t.tryouts.due = true, t.now, t.now.Add(sumBefore)
+	m.endExtra(t)
 	if t.tryouts.screened > 0 {
 		for _, s := range t.subflows {
 			t.claim(s)

@@ -7,15 +7,15 @@ import (
 	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
-// This file ends detours of existing connections after the operator lowered the number of subflows. It ends one at a
-// time, the least useful first: the detour becomes a backup, so that its queue drains, and then ends. The last subflow
-// that works stays.
+// This file ends detours of a connection that has more subflows than its policy allows: the operator lowered the number, or the
+// connection tried out waypoints beside its detours (screen.go). It ends one at a time, the least useful first: the detour
+// becomes a backup, so that its queue drains, and then ends. The last subflow that works stays.
 
-// surplus returns how many detours the connection has beyond a lowered number. The direct path counts even if it does
-// not work, as when detours are opened.
+// surplus returns how many detours the connection has beyond the number that its policy allows. The direct path counts even if
+// it does not work, as when detours are opened.
 func (t turn) surplus() int {
 	p, ok := t.rule.Policy.(policy.Detours)
-	if !t.lowered || !ok {
+	if !t.exceeds || !ok {
 		return 0
 	}
 	return 1 + len(t.where(func(s *subflow) bool { return s.detour != nil && !s.leaving && t.host.hasSource(s) })) - p.Subflows
@@ -39,7 +39,7 @@ func (m *Manager) endSurplus(t turn) {
 	}
 	// A detour that is exchanged makes the number too large for a moment. After a stall, all subflows are needed until it
 	// shows which of them work.
-	t.lowered = over
+	t.exceeds = over
 	if !over || t.has(func(s *subflow) bool { return s.detour != nil && (!s.up || s.leaving || !s.crowded.IsZero()) }) ||
 		t.attention != nil && t.now.Sub(t.attention.stalls.calledUp) < asideWaits {
 		return
@@ -61,13 +61,22 @@ func (m *Manager) endSurplus(t turn) {
 	}
 }
 
-// useless compares two detours. The less useful one is greater: the backup, the one that carries less, the one over
-// which messages wait longer, or the younger one.
+// useless compares two detours. The less useful one is greater: the backup, the one whose waypoint the operator does not want
+// more than others, the one that carries less, the one over which messages wait longer, or the younger one.
 func (m *Manager) useless(t turn, a, b *subflow) int {
 	return cmp.Or(
 		policy.CompareFlags(a.backup, b.backup),
-		cmp.Compare(b.flow.in+b.flow.out, a.flow.in+a.flow.out),
+		policy.CompareFlags(!m.detours.steering.wants(a.waypoint()), !m.detours.steering.wants(b.waypoint())),
+		cmp.Compare(t.moves(b), t.moves(a)),
 		cmp.Compare(m.wait(t, a), m.wait(t, b)),
 		a.since.Compare(b.since),
 	)
+}
+
+// moves returns the rate at which the subflow carries data, in bits a second.
+func (t turn) moves(s *subflow) float64 {
+	if rate, known := t.steadyRate(s); known {
+		return rate
+	}
+	return max(t.gets(s), 8*float64(s.flow.in+s.flow.out))
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
-// This file lets a bulk connection try out waypoints that were not measured. Servers accept few subflows, so a detour
+// This file lets a bulk connection try out waypoints that were not measured. Servers accept few subflows, so usually a detour
 // in use gives its place to the waypoint: the detour becomes a backup, its queue drains, and it ends. Then a subflow
 // through the waypoint joins.
 //
 //   - First the connection screens (screen.go). Each of its detours gives its place to the next waypoint as soon as the
 //     detour's rate is known. The screening ends when no waypoint is left or enough were measured. Then the waypoints
-//     that gave most come back. A connection does not screen if others measured its detours and enough waypoints.
+//     that gave most come back. If the server accepts more detours than the policy, the best ones carry on meanwhile (extra.go).
+//     A connection does not screen if others measured its detours and enough waypoints.
 //   - Afterwards it challenges (challenge.go). From time to time one waypoint takes the place of the poorest detour.
 //     It was not measured yet, or it gave more before its record was lowered. It stays if all of this host's bulk
 //     connections to that network of servers together get more, so that one connection does not gain at the cost of
@@ -47,6 +48,7 @@ type tryouts struct {
 	returned int      // number of waypoints that came back at its end
 	oneByOne bool     // the detours give their places one at a time, because the direct path carries most
 	informed bool     // other connections measured enough waypoints before it began
+	extra    bool     // it screens beside its detours (extra.go)
 	over     bool     // the screening has ended
 	ended    time.Time
 	// unscreened is set if there was no screening because the direct path carries most, but not nearly all.
@@ -122,6 +124,7 @@ func (k *detours) holds(t turn) bool {
 func (m *Manager) tryOut(t turn) (changed bool) {
 	changed = t.makeRoom(m)
 	if _, ok := t.rule.Policy.(policy.Detours); !ok || t.kind != measure.Bulk {
+		m.endExtra(t)
 		woken := t.kind == measure.Messages && t.carryAgainWhere((*subflow).beganAside)
 		return t.wakeAll() || woken || changed
 	}
@@ -177,7 +180,7 @@ func (c *conn) isTrying() bool {
 
 // stopTrying ends the omission and the challenge of a connection that is not measured any more (closely.go). Detours that
 // are omitted, or are about to give their places, carry again.
-func (t turn) stopTrying() {
+func (m *Manager) stopTrying(t turn) {
 	if t.tryouts == nil {
 		return
 	}
@@ -187,6 +190,7 @@ func (t turn) stopTrying() {
 			t.carryAgain(s)
 		}
 	}
+	m.endExtra(t)
 	if t.tryouts.challenge != nil {
 		t.tryouts.endChallenge(TryoutDisturbed, 0, 0, t.now)
 	}

@@ -69,7 +69,7 @@ const (
 	behindLine
 	// addedNothing means that it began as a backup, because earlier connections got as much without it (addednothing.go).
 	addedNothing
-	// surplus means that it is to end, because the operator lowered the number of subflows (surplus.go).
+	// surplus means that it is to end, because the connection has more subflows than its policy allows (surplus.go).
 	surplus
 )
 

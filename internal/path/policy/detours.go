@@ -34,7 +34,7 @@ var allKinds = Kinds()
 
 // Plan implements Policy.
 func (p Detours) Plan(v View) Plan {
-	missing := p.Subflows
+	missing := p.Subflows + v.Extra
 	for i := range v.InUse {
 		if !v.InUse[i].Aside {
 			missing--

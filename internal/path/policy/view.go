@@ -52,6 +52,8 @@ type View struct {
 	// known.
 	Room      int
 	RoomKnown bool
+	// Extra is the number of detours that the connection may have beyond those that its policy allows, to try out waypoints.
+	Extra int
 }
 
 // InUse is one subflow. Its Waypoint is empty for the direct path.
