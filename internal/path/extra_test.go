@@ -10,9 +10,11 @@ import (
 
 // bestOfFour returns a host with one detour to a server that accepts this many, and waypoints of which one is the best.
 func bestOfFour(t *testing.T, seed uint64, accepts int) (*fluid, *transfer) {
+	t.Helper()
 	f := oneDetour(t, seed, 30*time.Millisecond, 60*time.Millisecond, map[string]float64{"": 3, "best": 30, "mid0": 6, "mid1": 7, "mid2": 8})
 	f.limit = accepts
-	return f, f.connect(0)
+	d := f.connect(0)
+	return f, d
 }
 
 // detours counts the detours of a connection.
@@ -157,4 +159,3 @@ func TestExtraDetourEndsWithBulkTraffic(t *testing.T) {
 		t.Error("no connection had two detours")
 	}
 }
-
