@@ -232,6 +232,9 @@ func (r *SubflowReason) leftWords() string {
 		}
 		return "the policy limits it to " + words.Mbit(n.Limit)
 	case CauseSurplus:
+		if x.OtherGoodput > 0 {
+			return fmt.Sprintf("it carried %s while it was tried, and %s %s", words.Mbit(x.Goodput), x.Waypoint, words.Mbit(x.OtherGoodput))
+		}
 		return "the connection had more subflows than configured"
 	case CauseUnwanted:
 		return "you did not want its waypoint (dcol use, dcol avoid)"

@@ -110,6 +110,10 @@ func TestExtraDetourEndsWithScreening(t *testing.T) {
 		if d.detours() != 1 {
 			t.Errorf("%d: %d detours: %v", i, d.detours(), d.log)
 		}
+		gone := f.m.Snapshot(f.now).Conns[0].Left
+		if why := gone[len(gone)-1].Why(); !strings.Contains(why, "while it was tried, and best ") {
+			t.Errorf("%d: it ended, because %s", i, why)
+		}
 	}
 }
 

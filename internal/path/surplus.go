@@ -3,6 +3,7 @@ package path
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/path/policy"
 )
@@ -33,7 +34,7 @@ func (m *Manager) endSurplus(t turn) {
 		case !over && !s.leaving:
 			t.carryAgain(s) // the operator raised the number again, or another detour has ended
 		case !s.leaving && s.isDrained(t.now.Sub(s.told.at), longestDrain) && t.handOver(s, t.surelyWorks):
-			t.leaveFor(s, s.aside.reason())
+			t.leaveFor(s, t.surplusReason(s))
 		}
 		return
 	}
@@ -57,8 +58,31 @@ func (m *Manager) endSurplus(t turn) {
 	}
 	s.aside.cause, s.aside.since = surplus, t.now
 	if s.isDrained(t.now.Sub(s.told.at), longestDrain) {
-		t.leaveFor(s, s.aside.reason())
+		t.leaveFor(s, t.surplusReason(s))
 	}
+}
+
+// surplusReason returns why a surplus detour ends. If the connection has just tried it beside another, that gave more.
+func (t turn) surplusReason(s *subflow) SubflowReason {
+	why := s.aside.reason()
+	tried := t.triedLately(s)
+	for _, x := range t.subflows {
+		if r := t.triedLately(x); x != s && tried != nil && r != nil && r.Goodput > tried.Goodput {
+			why.Other = &policy.Comparison{Waypoint: r.Waypoint, Goodput: tried.Goodput, OtherGoodput: r.Goodput}
+		}
+	}
+	return why
+}
+
+// triedLately returns what the detour's waypoint gave when the connection measured it at the end of its screening, or nil.
+func (t turn) triedLately(s *subflow) *Tryout {
+	if s.detour == nil || t.tryouts == nil {
+		return nil
+	}
+	if r, ok := t.tryouts.of(s.detour.Waypoint); ok && !r.At.Before(t.tryouts.ended.Add(-time.Second)) {
+		return &r
+	}
+	return nil
 }
 
 // useless compares two detours. The less useful one is greater: the backup, the one whose waypoint the operator does not want
