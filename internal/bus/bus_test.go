@@ -124,9 +124,13 @@ func TestServerRestarts(t *testing.T) {
 	if damage := again.Damage(); len(damage) > 0 {
 		t.Errorf("a clean stop left damage: %v", damage)
 	}
-	if _, err := alice.Ask(ctx, "x", nil); err != nil {
-		t.Error(err)
-	}
+	eventually(t, "the coordinator subscribed again", 20*time.Second, func() bool {
+		_, err := alice.Ask(ctx, "x", nil)
+		if err != nil && !errors.Is(err, ErrNoCoordinator) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	if e, err := b.Get(ctx, "alice"); err != nil || string(e.Value) != "a record" {
 		t.Errorf("%+v, %v", e, err)
 	}
