@@ -19,7 +19,8 @@ import (
 //   - Or much more data waits for it, on average, than it has carried lately. Without it, more would have arrived in order.
 //
 // Omissions find out more exactly what a detour adds (omit.go), but only when all rates have been steady for seconds. A
-// burden stands by for a while that grows each time. Then it carries again, and an omission may decide.
+// burden stands by for a while that grows each time, or until the connection has less without it than it alone had (wake.go).
+// Then it carries again, and an omission may decide.
 
 const (
 	// burdenOver is the time over which what the others miss and what the detour carries are added up.

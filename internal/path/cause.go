@@ -233,7 +233,7 @@ func (r *SubflowReason) leftWords() string {
 		return "the policy limits it to " + words.Mbit(n.Limit)
 	case CauseSurplus:
 		if x.OtherGoodput > 0 {
-			return fmt.Sprintf("it carried %s while it was tried, and %s %s", words.Mbit(x.Goodput), x.Waypoint, words.Mbit(x.OtherGoodput))
+			return fmt.Sprintf("it carried %s beside %s, which carried %s", words.Mbit(x.Goodput), x.Waypoint, words.Mbit(x.OtherGoodput))
 		}
 		return "the connection had more subflows than configured"
 	case CauseUnwanted:

@@ -140,7 +140,7 @@ func (m *Manager) tendSlotless(now time.Time) {
 	for _, c := range m.conns.watched {
 		if c.slotless && m.conns.byToken[c.token] == c && c.open() && !c.closing() {
 			t := m.turn(c, now)
-			m.stopTrying(t)
+			t.stopTrying()
 			t.callUpSlotless()
 		}
 	}

@@ -5,7 +5,7 @@ import "time"
 // This file bounds the cost of exploring. There are four kinds of tries:
 //
 //   - A connection that explores takes a detour that was not measured before those that were (prospect.go).
-//   - A bulk connection tries out waypoints in the places of its detours (tryout.go).
+//   - A bulk connection tries out waypoints (tryout.go).
 //   - A detour that was set aside because it lost too much carries again (weigh.go).
 //   - A connection without another detour takes one that was silent lately (a last resort, suspension.go). It does not
 //     count, and is always allowed, if the connection has no path that works.

@@ -1,25 +1,36 @@
 package path
 
-import "github.com/detour-collective/dcol/internal/path/policy"
+import (
+	"time"
+
+	"github.com/detour-collective/dcol/internal/path/policy"
+)
 
 // This file lets a connection that screens (screen.go) have one detour more than its policy allows, if the server has a place
 // for it. Then its best detours carry on while the others are measured one after the other beside them. When the screening
 // ends, the detour that carries least ends as well (surplus.go).
+//
+// The screening also ends if a waypoint is not measured for extraLasts, as when the program pauses. The extra detour must not stay,
+// because a host whose address changes needs a free place at the server (docs/kernel-behaviour.md).
 
-// mayAddExtra reports whether the connection may take another detour beside those in use.
+// extraLasts is the longest time for which the connection measures one waypoint beside its detours.
+const extraLasts = 15 * time.Second
+
+// mayAddExtra reports whether the connection may take another detour beside those in use. If it is not known how many subflows the
+// server accepts, that is tried, unless the server may still count a subflow that has ended. A refusal would show nothing then.
 func (m *Manager) mayAddExtra(t turn) bool {
 	if t.hasExtra() || !t.has(t.presses) {
 		return false
 	}
-	if room, known := m.places.room(t); known {
+	if room, known := m.places.room(t); known && !m.places.onlyWitness(t) {
 		return room > 0
 	}
-	return t.further() < usualPlaces
+	return t.further() < usualPlaces && (t.tryouts.extra || t.now.Sub(t.dropped) >= noticedAfter)
 }
 
-// triesExtra reports whether the connection has one more detour now to try out a waypoint, or a place for it.
-func (t turn) triesExtra() bool {
-	return t.tryouts != nil && t.tryouts.extra && (t.tryouts.waits(t.now) || t.hasExtra())
+// awaitsExtra reports whether a place is free for an extra detour now.
+func (t turn) awaitsExtra() bool {
+	return t.tryouts != nil && t.tryouts.extra && t.tryouts.waits(t.now)
 }
 
 // hasExtra reports whether the connection has more detours than its policy allows.
@@ -33,5 +44,20 @@ func (m *Manager) endExtra(t turn) {
 	if t.tryouts != nil && t.tryouts.extra {
 		t.tryouts.extra, t.exceeds = false, true
 		m.again = append(m.again, t.token)
+	}
+}
+
+// extraEnds returns when a screening with an extra detour ends at the latest. ok is false if there is none.
+func (t turn) extraEnds() (at time.Time, ok bool) {
+	if t.tryouts == nil || !t.tryouts.extra {
+		return at, false
+	}
+	return t.tryouts.nextAt.Add(extraLasts), true
+}
+
+// endStaleExtra ends a screening with an extra detour in which nothing was measured for long.
+func (m *Manager) endStaleExtra(t turn) {
+	if at, ok := t.extraEnds(); ok && !t.now.Before(at) {
+		m.endScreening(t)
 	}
 }

@@ -1,11 +1,13 @@
 package path_test
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/detour-collective/dcol/internal/path"
+	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
 // bestOfFour returns a host with one detour to a server that accepts this many, and waypoints of which one is the best.
@@ -111,7 +113,7 @@ func TestExtraDetourEndsWithScreening(t *testing.T) {
 			t.Errorf("%d: %d detours: %v", i, d.detours(), d.log)
 		}
 		gone := f.m.Snapshot(f.now).Conns[0].Left
-		if why := gone[len(gone)-1].Why(); !strings.Contains(why, "while it was tried, and best ") {
+		if why := gone[len(gone)-1].Why(); !strings.Contains(why, " beside best, which carried ") {
 			t.Errorf("%d: it ended, because %s", i, why)
 		}
 	}
@@ -161,5 +163,180 @@ func TestExtraDetourEndsWithBulkTraffic(t *testing.T) {
 	}
 	if began == 0 {
 		t.Error("no connection had two detours")
+	}
+}
+
+// untilExtra runs until the connection has two detours, and reports whether it has.
+func (f *fluid) untilExtra(d *transfer) bool {
+	for end := f.now.Add(20 * time.Second); d.detours() < 2 && f.now.Before(end); {
+		f.step()
+	}
+	return d.detours() == 2
+}
+
+// The extra detour ends after a while if nothing is measured any more.
+func TestStaleExtraDetourEnds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		then func(f *fluid, d *transfer)
+	}{
+		{"the program pauses", func(_ *fluid, d *transfer) { d.paused = true }},
+		{"both are wanted", func(f *fluid, d *transfer) {
+			f.tell(path.Steered{Steering: path.Steering{Use: []string{d.lanes[1].waypoint, d.lanes[2].waypoint}}})
+		}},
+		{"a waypoint forwards nothing", func(f *fluid, d *transfer) { f.ways[d.lanes[2].waypoint].links[0].rate = 0 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for i := range networks(12) {
+				f, d := bestOfFour(t, i, 2)
+				if !f.untilExtra(d) {
+					t.Fatalf("%d: no extra detour: %v", i, d.log)
+				}
+				c.then(f, d)
+				f.run(time.Minute)
+				if d.detours() != 1 {
+					t.Errorf("%d: %d detours: %v", i, d.detours(), d.log)
+				}
+			}
+		})
+	}
+}
+
+// A program that pauses for a moment does not cost its connection the best detour.
+func TestPauseKeepsBestDetour(t *testing.T) {
+	lost, tried := 0, 0
+	for start := 2 * time.Second; start < 5*time.Second; start += 200 * time.Millisecond {
+		for i := range networks(12) {
+			f, d := bestOfFour(t, i, 2)
+			f.run(start)
+			d.paused = true
+			f.run(time.Second)
+			d.paused = false
+			f.run(20 * time.Second)
+			tried++
+			if !d.carries("best") {
+				lost++
+				t.Logf("%v %d: %v", start, i, d.log)
+			}
+		}
+	}
+	if lost > 0 {
+		t.Errorf("%d of %d lost", lost, tried)
+	}
+}
+
+// The best detour is also found if the server accepts one, and may still count another that has just ended.
+func TestBestDetourIsFoundAfterAnEnd(t *testing.T) {
+	for i := range networks(12) {
+		f, d := bestOfFour(t, i, 1)
+		f.run(700 * time.Millisecond)
+		first := d.lanes[1].waypoint
+		if first == "best" {
+			continue
+		}
+		f.tell(path.Steered{Steering: path.Steering{Avoid: []string{first}}})
+		f.run(30 * time.Second)
+		if !d.carries("best") || d.logged("refused") > 2 {
+			t.Errorf("%d: %v", i, d.log)
+		}
+	}
+}
+
+// A detour that ends because the operator lowered the number says so, long after the screening.
+func TestLoweredNumberIsTheReason(t *testing.T) {
+	for i := range networks(6) {
+		ways := oneDetour(t, i, 30*time.Millisecond, 60*time.Millisecond, map[string]float64{"": 3, "best": 30, "mid0": 6, "mid1": 7, "mid2": 8}).ways
+		f := offeredTo(t, i, ways, "best", "mid0", "mid1", "mid2")
+		f.connect(0)
+		f.run(5 * time.Minute)
+		f.tell(path.Reconfigured{Policy: policy.Detours{Subflows: 2}})
+		f.run(3 * time.Second)
+		gone := f.m.Snapshot(f.now).Conns[0].Left
+		if why := gone[len(gone)-1].Why(); why != "the connection had more subflows than configured" {
+			t.Errorf("%d: because %s", i, why)
+		}
+	}
+}
+
+// If the direct path carries most and the first detour little, other waypoints are measured beside it. They are not if the
+// server accepts only one detour, because that would cost what the detour carries.
+func TestPoorFirstDetourBesideGoodDirectPath(t *testing.T) {
+	for accepts, wanted := range map[int]bool{1: false, 2: true} {
+		found, tried := 0, 0
+		for i := range networks(12) {
+			f := oneDetour(t, i, 30*time.Millisecond, 60*time.Millisecond, map[string]float64{"": 20, "best": 30, "mid0": 3, "mid1": 3, "mid2": 3})
+			f.limit = accepts
+			d := f.connect(0)
+			f.run(500 * time.Millisecond)
+			if d.over("best") != nil {
+				continue
+			}
+			tried++
+			f.run(10 * time.Second)
+			if d.carries("best") {
+				found++
+			} else {
+				t.Logf("%d accepted, %d: %v", accepts, i, d.log)
+			}
+			if n := d.logged("end "); accepts == 1 && n > 2 { // for a challenge and back
+				t.Errorf("%d accepted, %d: %d detours gave their places: %v", accepts, i, n, d.log)
+			}
+		}
+		if wanted && found < tried || !wanted && found > tried/2 {
+			t.Errorf("%d accepted: %d of %d found", accepts, found, tried)
+		}
+	}
+}
+
+// A detour whose quota is used up while it is tried ends like others, and no join is refused.
+func TestExtraDetourEndsWithQuota(t *testing.T) {
+	for i := range networks(12) {
+		from := oneDetour(t, i, 30*time.Millisecond, 60*time.Millisecond, map[string]float64{"": 3, "best": 30, "mid0": 6, "mid1": 7, "mid2": 8})
+		f := newFluid(t, i, from.ways, func(c *path.Config) {
+			c.Policy = policy.Detours{Subflows: 2}
+			c.Rules = []path.Rule{{Name: "q", Quota: map[string]uint64{"mid0": 200 << 10, "mid1": 200 << 10, "mid2": 200 << 10}}}
+		})
+		f.offer(from.idle...)
+		f.idle, f.limit = from.idle, 2
+		d := f.connect(0)
+		f.run(2 * time.Minute)
+		if d.detours() != 1 || d.logged("refused") > 0 {
+			t.Errorf("%d: %d detours, %v: %v", i, d.detours(), f.m.Snapshot(f.now).Conns[0].Note, d.log)
+		}
+	}
+}
+
+// A connection never has more than one detour beyond its policy, has none after its screening, and says nothing about a
+// limit of the server if it has all that it should have.
+func TestExtraDetourInRandomNetworks(t *testing.T) {
+	for _, c := range []struct{ subflows, accepts int }{{2, 1}, {2, 2}, {2, 8}, {3, 3}, {3, 8}} {
+		random := rand.New(rand.NewPCG(77, uint64(c.subflows*10+c.accepts)))
+		for i := range networks(16) {
+			ways, names := six(random)
+			f := newFluid(t, i, ways, func(x *path.Config) { x.Policy = policy.Detours{Subflows: c.subflows} })
+			f.offer(names...)
+			f.limit, f.idle = c.accepts, names
+			d := f.connect(0)
+			switch i % 4 {
+			case 1:
+				d.demand = 5e6
+			case 2:
+				d.window = 3e6
+			case 3:
+				ways["mid1"].loss = 0.05
+				d.held = "mid2"
+			}
+			most, notes := 0, 0
+			for range 600 {
+				f.step()
+				most = max(most, d.detours())
+				if f.m.Snapshot(f.now).Conns[0].Note.Code == path.NoteServerLimit && d.detours() >= c.subflows-1 && f.now.Sub(f.start) > time.Second {
+					notes++
+				}
+			}
+			if d.detours() > c.subflows-1 || most > c.subflows || notes > 0 {
+				t.Errorf("%+v, %d: %d detours, at most %d, %d notes: %v", c, i, d.detours(), most, notes, d.log)
+			}
+		}
 	}
 }

@@ -100,7 +100,7 @@ func (vs *views) of(t turn, k *detours) policy.View {
 		InUse: vs.inUse[:0], Usable: vs.usable[:0], Resting: vs.resting[:0],
 		Traffic: policy.Traffic{Now: t.now, Since: t.since, Bytes: t.carried},
 	}
-	if t.triesExtra() {
+	if t.awaitsExtra() {
 		v.Extra = 1
 	}
 	if g := t.growth; g != nil {

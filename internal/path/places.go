@@ -57,8 +57,8 @@ func (l *limit) onlyWitness() (waypoint string, ok bool) {
 	return l.waypoint, l.known && !l.others && l.waypoint != ""
 }
 
-// closed records that the server closed a surplus subflow. If that shows the number of subflows that the server accepts, it
-// returns the waypoints of those that were refused. They are not to blame.
+// closed records that the server closed a surplus subflow. If that shows through two waypoints how many subflows the server
+// accepts, it returns these waypoints. They are not to blame.
 func (p *places) closed(t turn, e *ended) (excused []string) {
 	p.refused++
 	if t.removals.unsettled() || t.now.Sub(t.dropped) < noticedAfter || t.has(func(s *subflow) bool { return !t.host.hasSource(s) }) {
@@ -85,7 +85,9 @@ func (p *places) closed(t turn, e *ended) (excused []string) {
 		l.until = t.now
 	}
 	if l.refused >= refusals && (n > 0 || l.others) {
-		excused = []string{l.waypoint, waypoint}
+		if !l.known && l.others {
+			excused = []string{l.waypoint, waypoint}
+		}
 		l.lasted = min(max(placesFor, 2*l.lasted), longestPlaces)
 		l.known, l.until, l.refused = true, t.now.Add(l.lasted), 0
 	}
@@ -126,6 +128,13 @@ func (p *places) free(t turn) (n int, known bool) {
 		p.limits[t.server.Addr()] = l
 	}
 	return l.n - t.further(), true
+}
+
+// onlyWitness reports whether the number of subflows that the server accepts was seen through a single waypoint.
+func (p *places) onlyWitness(t turn) bool {
+	l := p.limits[t.server.Addr()]
+	_, only := l.onlyWitness()
+	return only
 }
 
 // withoutWitness returns the usable detours without those of the only waypoint through which the number was seen. ok

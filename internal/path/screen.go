@@ -8,8 +8,8 @@ import (
 	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
-// This file is the first phase of a bulk connection's tryouts (tryout.go): it measures one waypoint after the other in
-// the places of its detours, and then keeps those that give most.
+// This file is the first phase of a bulk connection's tryouts (tryout.go): it measures one waypoint after the other, in
+// the places of its detours or beside them (extra.go), and then keeps those that give most.
 
 const (
 	// screensMost is the number of waypoints that a connection screens at most.
@@ -23,8 +23,8 @@ const (
 	screensBelow = 0.5
 	nearlyAll    = 0.9
 	// similar is the share of the direct path's rate that a detour must carry for the connection to screen nevertheless, one
-	// detour at a time. Then other waypoints are likely to carry as much as the direct path, too. It also screens if it may have
-	// an extra detour, because then it gives up nothing.
+	// detour at a time. Then other waypoints are likely to carry as much as the direct path, too. It also screens
+	// while it may have an extra detour, because then it gives up nothing.
 	similar = 0.25
 )
 
@@ -42,17 +42,22 @@ func (m *Manager) screen(t turn) bool {
 		}
 		return false
 	}
+	if tr.extra && !t.has(func(s *subflow) bool { rate, _ := t.steadyRate(s); return rate > 0 }) {
+		return false // the program pauses, so the rates show nothing
+	}
 	unmeasured := m.unmeasured(t)
 	if tr.screened == 0 && (len(unmeasured) == 0 || tr.informed) {
 		m.endScreening(t)
 		return false
 	}
-	if share := t.directShare(); tr.screened == 0 && share >= screensBelow {
-		if t.has(t.mayGrow) {
+	if share := t.directShare(); share >= screensBelow && (tr.screened == 0 || tr.onlyBeside) {
+		if tr.screened == 0 && t.has(t.mayGrow) {
 			return false
 		}
 		direct, _ := t.carriedRates()
-		if tr.oneByOne = share < nearlyAll && (ready[len(ready)-1].rate >= similar*direct || m.mayAddExtra(t)); !tr.oneByOne {
+		tr.oneByOne = share < nearlyAll && ready[len(ready)-1].rate >= similar*direct
+		tr.onlyBeside = share < nearlyAll && !tr.oneByOne && (t.hasExtra() || m.mayAddExtra(t))
+		if !tr.oneByOne && !tr.onlyBeside {
 			m.endScreening(t)
 			tr.unscreened = share < nearlyAll
 			tr.gap = tr.leastGap()

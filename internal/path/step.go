@@ -29,6 +29,7 @@ func (m *Manager) step(t turn) {
 			t.replaceLossy()
 			t.replaceCrowded()
 			t.refresh()
+			m.endStaleExtra(t)
 			m.endSurplus(t)
 			t.endLeaving()
 			t.sendRemoveAddr()
@@ -170,6 +171,9 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	}
 	if t.growth != nil {
 		at(t.growth.latest)
+	}
+	if latest, ok := t.extraEnds(); ok {
+		at(latest)
 	}
 	if t.surplus() > 0 {
 		at(t.now.Add(drains))

@@ -12,6 +12,9 @@ import (
 // connection tried out waypoints beside its detours (screen.go). It ends one at a time, the least useful first: the detour
 // becomes a backup, so that its queue drains, and then ends. The last subflow that works stays.
 
+// screenedFor is the time after a screening within which its surplus detour ends.
+const screenedFor = 5 * time.Second
+
 // surplus returns how many detours the connection has beyond the number that its policy allows. The direct path counts even if
 // it does not work, as when detours are opened.
 func (t turn) surplus() int {
@@ -62,27 +65,21 @@ func (m *Manager) endSurplus(t turn) {
 	}
 }
 
-// surplusReason returns why a surplus detour ends. If the connection has just tried it beside another, that gave more.
+// surplusReason returns why a surplus detour ends. After a screening beside others, these are compared (extra.go).
 func (t turn) surplusReason(s *subflow) SubflowReason {
 	why := s.aside.reason()
-	tried := t.triedLately(s)
+	if t.tryouts == nil || !within(t.tryouts.ended, t.now, screenedFor) {
+		return why
+	}
+	tried, _ := t.tryouts.of(s.waypoint())
+	most := tried.Goodput
 	for _, x := range t.subflows {
-		if r := t.triedLately(x); x != s && tried != nil && r != nil && r.Goodput > tried.Goodput {
+		if r, ok := t.tryouts.of(x.waypoint()); ok && x.detour != nil && r.Goodput > most && tried.Goodput > 0 {
 			why.Other = &policy.Comparison{Waypoint: r.Waypoint, Goodput: tried.Goodput, OtherGoodput: r.Goodput}
+			most = r.Goodput
 		}
 	}
 	return why
-}
-
-// triedLately returns what the detour's waypoint gave when the connection measured it at the end of its screening, or nil.
-func (t turn) triedLately(s *subflow) *Tryout {
-	if s.detour == nil || t.tryouts == nil {
-		return nil
-	}
-	if r, ok := t.tryouts.of(s.detour.Waypoint); ok && !r.At.Before(t.tryouts.ended.Add(-time.Second)) {
-		return &r
-	}
-	return nil
 }
 
 // useless compares two detours. The less useful one is greater: the backup, the one whose waypoint the operator does not want

@@ -49,8 +49,10 @@ type tryouts struct {
 	oneByOne bool     // the detours give their places one at a time, because the direct path carries most
 	informed bool     // other connections measured enough waypoints before it began
 	extra    bool     // it screens beside its detours (extra.go)
-	over     bool     // the screening has ended
-	ended    time.Time
+	// onlyBeside is set if it screens only as long as it can do so beside its detours, because the direct path carries most.
+	onlyBeside bool
+	over       bool // the screening has ended
+	ended      time.Time
 	// unscreened is set if there was no screening because the direct path carries most, but not nearly all.
 	unscreened bool
 
@@ -180,7 +182,7 @@ func (c *conn) isTrying() bool {
 
 // stopTrying ends the omission and the challenge of a connection that is not measured any more (closely.go). Detours that
 // are omitted, or are about to give their places, carry again.
-func (m *Manager) stopTrying(t turn) {
+func (t turn) stopTrying() {
 	if t.tryouts == nil {
 		return
 	}
@@ -190,7 +192,6 @@ func (m *Manager) stopTrying(t turn) {
 			t.carryAgain(s)
 		}
 	}
-	m.endExtra(t)
 	if t.tryouts.challenge != nil {
 		t.tryouts.endChallenge(TryoutDisturbed, 0, 0, t.now)
 	}
