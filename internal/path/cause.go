@@ -55,8 +55,10 @@ const (
 	CauseBudget
 	// CauseLimited means that the policy limits the rate of the path.
 	CauseLimited
-	// CauseSurplus means that the connection had more subflows than its policy allowed.
+	// CauseSurplus means that the operator lowered the number of subflows.
 	CauseSurplus
+	// CauseTried means that the waypoint was tried beside the others, which give enough.
+	CauseTried
 	// CauseUnwanted means that the operator does not want the waypoint.
 	CauseUnwanted
 	// CauseWithdrawn means that the waypoint is not used any more.
@@ -75,7 +77,7 @@ var causeCodes = [...]string{
 	CauseChosen: "chosen", CauseStandby: "standby", CauseDoubted: "doubted", CauseSilent: "silent", CauseStalled: "stalled", CauseOverdue: "overdue", CauseHarm: "harm",
 	CauseLossy: "lossy", CauseMessages: "messages", CauseSlower: "slower", CauseGivesLess: "less-goodput", CauseCollapsed: "collapsed",
 	CauseLoaded: "loaded", CauseYields: "yields", CauseOmitted: "omitted", CauseAddsNothing: "adds-nothing", CauseBurden: "burden",
-	CauseLine: "line", CauseBudget: "budget", CauseLimited: "limited", CauseSurplus: "surplus", CauseUnwanted: "unwanted",
+	CauseLine: "line", CauseBudget: "budget", CauseLimited: "limited", CauseSurplus: "surplus", CauseTried: "tried", CauseUnwanted: "unwanted",
 	CauseWithdrawn: "withdrawn", CauseMoved: "moved", CauseRefreshed: "refreshed", CauseNoAddress: "no-address", CauseClosed: "closed",
 }
 
@@ -232,10 +234,12 @@ func (r *SubflowReason) leftWords() string {
 		}
 		return "the policy limits it to " + words.Mbit(n.Limit)
 	case CauseSurplus:
-		if x.OtherGoodput > 0 {
-			return fmt.Sprintf("it carried %s beside %s, which carried %s", words.Mbit(x.Goodput), x.Waypoint, words.Mbit(x.OtherGoodput))
+		return "the configuration allowed fewer subflows"
+	case CauseTried:
+		if x.OtherGoodput == 0 {
+			return "it was tried beside the others, which give enough"
 		}
-		return "the connection had more subflows than configured"
+		return fmt.Sprintf("it carried %s beside %s, which carried %s", words.Mbit(x.Goodput), x.Waypoint, words.Mbit(x.OtherGoodput))
 	case CauseUnwanted:
 		return "you did not want its waypoint (dcol use, dcol avoid)"
 	case CauseWithdrawn:
@@ -286,7 +290,7 @@ func yieldWords(n *Numbers, x *policy.Comparison) string {
 	case x.OtherGoodput > 0:
 		return fmt.Sprintf("it carried %s, and %s could give %s", words.Mbit(x.Goodput), x.Waypoint, words.Mbit(x.OtherGoodput))
 	case x.Goodput > 0:
-		return fmt.Sprintf("it carried %s, and %s was tried in its place", words.Mbit(x.Goodput), x.Waypoint)
+		return fmt.Sprintf("its rate was known (%s), and %s was tried in its place", words.Mbit(x.Goodput), x.Waypoint)
 	default:
 		return fmt.Sprintf("%s was tried in its place", x.Waypoint)
 	}

@@ -147,7 +147,7 @@ func TestDepartures(t *testing.T) {
 				s.lower(1)
 				s.bulk(5 * time.Second)
 			},
-			waypoint: "bob", ended: true, code: "surplus", why: "the connection had more subflows than configured",
+			waypoint: "bob", ended: true, code: "surplus", why: "the configuration allowed fewer subflows",
 		},
 		"it broke": {
 			plays: func(s *selection) {

@@ -252,7 +252,7 @@ func TestLoweredNumberIsTheReason(t *testing.T) {
 		f.tell(path.Reconfigured{Policy: policy.Detours{Subflows: 2}})
 		f.run(3 * time.Second)
 		gone := f.m.Snapshot(f.now).Conns[0].Left
-		if why := gone[len(gone)-1].Why(); why != "the connection had more subflows than configured" {
+		if why := gone[len(gone)-1].Why(); why != "the configuration allowed fewer subflows" {
 			t.Errorf("%d: because %s", i, why)
 		}
 	}

@@ -44,6 +44,8 @@ const (
 	NoteFirstData NoteCode = "first-data"
 	// NoteGrowth means that the policy opens further subflows later.
 	NoteGrowth NoteCode = "growth"
+	// NoteTries means that the connection tries out waypoints, and may have one more subflow than its policy allows meanwhile.
+	NoteTries NoteCode = "tries-waypoints"
 	// NoteQuota means that the quota of a path is used up.
 	NoteQuota NoteCode = "quota"
 	// NoteLossy means that the only detour loses too much.
@@ -85,7 +87,10 @@ func (m *Manager) note(t turn) Note {
 	if quota := m.detours.spending.note(t.rule, t.now); quota != "" {
 		return Note{Code: NoteQuota, Text: quota}
 	}
-	if t.isShort() && !t.awaitsExtra() {
+	if t.tryouts != nil && t.tryouts.extra {
+		return Note{Code: NoteTries, Text: "it tries waypoints, and has one more subflow meanwhile"}
+	}
+	if t.isShort() {
 		return m.shortNote(t)
 	}
 	return Note{}

@@ -1,6 +1,8 @@
 package path
 
 import (
+	"time"
+
 	"github.com/detour-collective/dcol/internal/path/measure"
 	"github.com/detour-collective/dcol/internal/path/policy"
 )
@@ -38,8 +40,7 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p policy.Prospect) {
 	case r.hasTrip(t.now):
 		p.Wait, p.Measured = waits(r.trip, r.lost())+k.together.queue(o.Waypoint, t.server, t.now), true
 	case ok: // the waypoint's path to the server is assumed to be as long as the direct path
-		direct, _ := k.history.of("", t.server)
-		p.Wait = waits(session.trip+direct.trip, session.loss)
+		p.Wait = waits(session.trip+k.directTrip(t), session.loss)
 	}
 	if next, tries := t.nextTryout(); next != "" {
 		p.Next = next == o.Waypoint
@@ -51,6 +52,18 @@ func (vs *views) prospect(t turn, k *detours, o *offered) (p policy.Prospect) {
 		p.Rank, p.Explores = k.rank(o.Waypoint, measured, bulk, t.now), !measured
 	}
 	return p
+}
+
+// directTrip returns the round trip of the direct path to the server: the one in the history, or else that of the connection. It
+// returns 0 if neither is known.
+func (k *detours) directTrip(t turn) time.Duration {
+	if direct, _ := k.history.of("", t.server); direct.trip > 0 {
+		return direct.trip
+	}
+	if s := t.find(func(s *subflow) bool { return s.direct }); s != nil {
+		return s.minRTT
+	}
+	return 0
 }
 
 // explores reports whether a connection takes a detour that was not measured before those that were.

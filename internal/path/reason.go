@@ -112,7 +112,7 @@ func (a *aside) text() string {
 	case a.cause == standsBy && a.why.Wait < a.why.OtherWait:
 		return fmt.Sprintf("stands by: messages take %s over it, hardly less than the %s over %s", take, otherTakes, other)
 	case a.cause == surplus:
-		return "ends as soon as its data has arrived: the connection has more subflows than configured"
+		return "ends as soon as its data has arrived: the connection has one subflow more than configured"
 	case a.cause == standsBy:
 		return fmt.Sprintf("stands by: messages take %s over it, %s over %s", take, otherTakes, other)
 	case a.times == 0:

@@ -67,10 +67,10 @@ func (m *Manager) endSurplus(t turn) {
 
 // surplusReason returns why a surplus detour ends. After a screening beside others, these are compared (extra.go).
 func (t turn) surplusReason(s *subflow) SubflowReason {
-	why := s.aside.reason()
-	if t.tryouts == nil || !within(t.tryouts.ended, t.now, screenedFor) {
-		return why
+	if t.tryouts == nil || t.tryouts.screened == 0 || !within(t.tryouts.ended, t.now, screenedFor) {
+		return s.aside.reason()
 	}
+	why := SubflowReason{Cause: CauseTried}
 	tried, _ := t.tryouts.of(s.waypoint())
 	most := tried.Goodput
 	for _, x := range t.subflows {

@@ -210,7 +210,7 @@ func (w *Reason) Words(d *Detour) string {
 		parts = append(parts, "nothing arrived through it lately, but there is no other")
 	}
 	if w.Explored {
-		parts = append(parts, fmt.Sprintf("to be measured: %s was not yet towards this network", d.Waypoint))
+		parts = append(parts, fmt.Sprintf("%s is tried, because it was never measured towards this network", d.Waypoint))
 	}
 	return strings.Join(parts, "; ")
 }
