@@ -33,7 +33,7 @@ func (t turn) awaitsExtra() bool {
 	return t.tryouts != nil && t.tryouts.extra && t.tryouts.waits(t.now)
 }
 
-// hasExtra reports whether the connection has more detours than its policy allows.
+// hasExtra reports whether the connection has more detours than its policy allows. The policy's number includes the direct path.
 func (t turn) hasExtra() bool {
 	p, ok := t.rule.Policy.(policy.Detours)
 	return ok && t.beside(func(s *subflow) bool { return s.detour != nil && !s.leaving && !s.isLossy() }) >= p.Subflows

@@ -46,25 +46,7 @@ func (m *Manager) screen(t turn) bool {
 		return false // the program pauses, so the rates show nothing
 	}
 	unmeasured := m.unmeasured(t)
-	if tr.screened == 0 && (len(unmeasured) == 0 || tr.informed) {
-		m.endScreening(t)
-		return false
-	}
-	if share := t.directShare(); share >= screensBelow && (tr.screened == 0 || tr.onlyBeside) {
-		if tr.screened == 0 && t.has(t.mayGrow) {
-			return false
-		}
-		direct, _ := t.carriedRates()
-		tr.oneByOne = share < nearlyAll && ready[len(ready)-1].rate >= similar*direct
-		tr.onlyBeside = share < nearlyAll && !tr.oneByOne && (t.hasExtra() || m.mayAddExtra(t))
-		if !tr.oneByOne && !tr.onlyBeside {
-			m.endScreening(t)
-			tr.unscreened = share < nearlyAll
-			tr.gap = tr.leastGap()
-			return false
-		}
-	}
-	if !m.detours.holds(t) {
+	if !m.isWorthScreening(t, ready, unmeasured) || !m.detours.holds(t) {
 		return false
 	}
 	for _, s := range ready {
@@ -75,27 +57,62 @@ func (m *Manager) screen(t turn) bool {
 	if tr.extra && t.has(func(s *subflow) bool { return s.detour != nil && s.isLossy() }) {
 		return t.leaveLossy()
 	}
-	more := len(unmeasured) > 0 && tr.screened < screensMost && m.detours.exploration.may(t.now)
-	if more && m.mayAddExtra(t) {
-		tr.screened++
-		m.detours.history.retries(unmeasured[0], t.server, t.now)
+	next := ""
+	if len(unmeasured) > 0 && tr.screened < screensMost && m.detours.exploration.may(t.now) {
+		next = unmeasured[0]
+	}
+	if next != "" && m.mayAddExtra(t) {
+		m.countScreened(t, next)
 		tr.extra = true
-		tr.next, tr.tries, tr.nextAt = unmeasured[0], true, t.now
+		tr.next, tr.tries, tr.nextAt = next, true, t.now
 		return true
 	}
+	return m.givePlace(t, ready, next)
+}
+
+// isWorthScreening reports whether the connection begins or goes on to screen. Otherwise it ends the screening, unless that is
+// not known yet.
+func (m *Manager) isWorthScreening(t turn, ready []readySubflow, unmeasured []string) bool {
+	tr := t.tryouts
+	if tr.screened == 0 && (len(unmeasured) == 0 || tr.informed) {
+		m.endScreening(t)
+		return false
+	}
+	share := t.directShare()
+	if share < screensBelow || tr.screened > 0 && !tr.onlyBeside {
+		return true
+	}
+	if tr.screened == 0 && t.has(t.mayGrow) {
+		return false
+	}
+	direct, _ := t.carriedRates()
+	tr.oneByOne = share < nearlyAll && ready[len(ready)-1].rate >= similar*direct
+	tr.onlyBeside = share < nearlyAll && !tr.oneByOne && (t.hasExtra() || m.mayAddExtra(t))
+	if !tr.oneByOne && !tr.onlyBeside {
+		m.endScreening(t)
+		tr.unscreened = share < nearlyAll
+		tr.gap = tr.leastGap()
+		return false
+	}
+	return true
+}
+
+// givePlace gives the place of a detour to the next waypoint that was not measured. If there is none, it gives it to one that gave
+// more, or else ends the screening. It reports whether it gave a place.
+func (m *Manager) givePlace(t turn, ready []readySubflow, next string) bool {
+	tr := t.tryouts
 	settled := true
 	for i, s := range ready {
 		if !s.addsNothing() && !t.mayYield(s.subflow) {
 			settled = settled && t.now.Sub(later(s.since, s.told.at)) >= 2*measure.SteadyMost
 			continue
 		}
-		if (more || tr.extra) && !m.mayGive(t, s) {
+		if (next != "" || tr.extra) && !m.mayGive(t, s) {
 			continue
 		}
-		if more {
-			tr.screened++
-			m.detours.history.retries(unmeasured[0], t.server, t.now)
-			t.yield(s.subflow, policy.Comparison{Waypoint: unmeasured[0], Goodput: s.rate}, nil)
+		if next != "" {
+			m.countScreened(t, next)
+			t.yield(s.subflow, policy.Comparison{Waypoint: next, Goodput: s.rate}, nil)
 			return true
 		}
 		stays := s.rate
@@ -108,10 +125,17 @@ func (m *Manager) screen(t turn) bool {
 			return true
 		}
 	}
-	if tr.screened > 0 && !more && settled && len(ready) == t.beside(func(s *subflow) bool { return s.detour != nil && !m.detours.steering.wants(s.waypoint()) }) {
+	all := t.beside(func(s *subflow) bool { return s.detour != nil && !m.detours.steering.wants(s.waypoint()) })
+	if tr.screened > 0 && next == "" && settled && len(ready) == all {
 		m.endScreening(t)
 	}
 	return false
+}
+
+// countScreened counts a waypoint that gets a place to be measured.
+func (m *Manager) countScreened(t turn, waypoint string) {
+	t.tryouts.screened++
+	m.detours.history.retries(waypoint, t.server, t.now)
 }
 
 // mayGive reports whether a detour may give its place in the screening now. All of a connection's detours may at the same time,
