@@ -152,7 +152,8 @@ type Connection struct {
 	Policy string `json:"policy,omitempty"`
 	// Traffic is the kind of traffic that was observed: short, messages or bulk.
 	Traffic string `json:"traffic,omitempty"`
-	// Note explains what the connection waits for, that it tries waypoints, or why it has no detour. NoteReason has it in a form for programs.
+	// Note explains what the connection waits for, that it tries waypoints, or why it has no detour. NoteReason has it in a
+	// form for programs.
 	Note       string    `json:"note,omitempty"`
 	NoteReason *Reason   `json:"note_reason,omitempty"`
 	Subflows   []Subflow `json:"subflows"`

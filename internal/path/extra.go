@@ -28,10 +28,11 @@ func (m *Manager) mayAddExtra(t turn) bool {
 	return t.further() < usualPlaces && (t.tryouts.extra || t.now.Sub(t.dropped) >= noticedAfter)
 }
 
+// screensBeside reports whether the connection screens beside its detours.
+func (c *conn) screensBeside() bool { return c.tryouts != nil && c.tryouts.extra }
+
 // awaitsExtra reports whether a place is free for an extra detour now.
-func (t turn) awaitsExtra() bool {
-	return t.tryouts != nil && t.tryouts.extra && t.tryouts.waits(t.now)
-}
+func (t turn) awaitsExtra() bool { return t.screensBeside() && t.tryouts.waits(t.now) }
 
 // hasExtra reports whether the connection has more detours than its policy allows. The policy's number includes the direct path.
 func (t turn) hasExtra() bool {
@@ -41,15 +42,15 @@ func (t turn) hasExtra() bool {
 
 // endExtra ends the detour that the connection has beyond its policy.
 func (m *Manager) endExtra(t turn) {
-	if t.tryouts != nil && t.tryouts.extra {
-		t.tryouts.extra, t.exceeds = false, true
+	if t.screensBeside() {
+		t.tryouts.extra, t.exceeds, t.tryouts.extraEnded = false, true, t.now
 		m.again = append(m.again, t.token)
 	}
 }
 
 // extraEnds returns when a screening with an extra detour ends at the latest. ok is false if there is none.
 func (t turn) extraEnds() (at time.Time, ok bool) {
-	if t.tryouts == nil || !t.tryouts.extra {
+	if !t.screensBeside() {
 		return at, false
 	}
 	return t.tryouts.nextAt.Add(extraLasts), true

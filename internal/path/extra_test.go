@@ -10,10 +10,13 @@ import (
 	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
+// fourRates has the rates of the direct path and of four waypoints in Mbit/s.
+var fourRates = map[string]float64{"": 3, "best": 30, "mid0": 6, "mid1": 7, "mid2": 8}
+
 // bestOfFour returns a host with one detour to a server that accepts this many, and waypoints of which one is the best.
 func bestOfFour(t *testing.T, seed uint64, accepts int) (*fluid, *transfer) {
 	t.Helper()
-	f := oneDetour(t, seed, 30*time.Millisecond, 60*time.Millisecond, map[string]float64{"": 3, "best": 30, "mid0": 6, "mid1": 7, "mid2": 8})
+	f := oneDetour(t, seed, 30*time.Millisecond, 60*time.Millisecond, fourRates)
 	f.limit = accepts
 	d := f.connect(0)
 	return f, d
@@ -31,6 +34,23 @@ func (d *transfer) detours() (n int) {
 
 // logged counts the log's lines that contain the words.
 func (d *transfer) logged(words string) int { return strings.Count(strings.Join(d.log, "; "), words) }
+
+// untilExtra runs until the connection has two detours.
+func (f *fluid) untilExtra(t *testing.T, d *transfer) {
+	t.Helper()
+	for end := f.now.Add(20 * time.Second); d.detours() < 2; {
+		if !f.now.Before(end) {
+			t.Fatalf("no extra detour: %v", d.log)
+		}
+		f.step()
+	}
+}
+
+// lastLeft returns the detour that the only connection left last.
+func (f *fluid) lastLeft() *path.Departure {
+	gone := f.m.Snapshot(f.now).Conns[0].Left
+	return &gone[len(gone)-1]
+}
 
 // A connection with one detour that begins with the best waypoint keeps it while it measures the others, and has one detour
 // again afterwards.
@@ -112,8 +132,7 @@ func TestExtraDetourEndsWithScreening(t *testing.T) {
 		if d.detours() != 1 {
 			t.Errorf("%d: %d detours: %v", i, d.detours(), d.log)
 		}
-		gone := f.m.Snapshot(f.now).Conns[0].Left
-		if why := gone[len(gone)-1].Why(); !strings.Contains(why, " beside best, which carried ") {
+		if why := f.lastLeft().Why(); !strings.Contains(why, " beside best, which carried ") {
 			t.Errorf("%d: it ended, because %s", i, why)
 		}
 	}
@@ -121,16 +140,9 @@ func TestExtraDetourEndsWithScreening(t *testing.T) {
 
 // A detour that the operator wants stays, even if the extra one carries more.
 func TestWantedDetourStaysBesideExtra(t *testing.T) {
-	began := 0
 	for i := range networks(12) {
 		f, d := bestOfFour(t, i, 2)
-		for end := f.now.Add(20 * time.Second); d.detours() < 2 && f.now.Before(end); {
-			f.step()
-		}
-		if d.detours() < 2 {
-			continue
-		}
-		began++
+		f.untilExtra(t, d)
 		wanted := d.lanes[1].waypoint
 		f.tell(path.Steered{Steering: path.Steering{Use: []string{wanted}}})
 		f.run(20 * time.Second)
@@ -138,40 +150,19 @@ func TestWantedDetourStaysBesideExtra(t *testing.T) {
 			t.Errorf("%d: wanted %s, %d detours: %v", i, wanted, d.detours(), d.log)
 		}
 	}
-	if began == 0 {
-		t.Error("no connection had two detours")
-	}
 }
 
 // A connection whose program sends less from then on has the configured number of detours again.
 func TestExtraDetourEndsWithBulkTraffic(t *testing.T) {
-	began := 0
 	for i := range networks(12) {
 		f, d := bestOfFour(t, i, 2)
-		for end := f.now.Add(20 * time.Second); d.detours() < 2 && f.now.Before(end); {
-			f.step()
-		}
-		if d.detours() < 2 {
-			continue
-		}
-		began++
+		f.untilExtra(t, d)
 		d.demand, d.writes = 300e3, 20*time.Millisecond
 		f.run(40 * time.Second)
-		if d.detours() != 1 {
-			t.Errorf("%d: %d detours: %v", i, d.detours(), d.log)
+		if why := f.lastLeft(); d.detours() != 1 || why.Reason.Cause != path.CauseTried {
+			t.Errorf("%d: %d detours, because %s: %v", i, d.detours(), why.Why(), d.log)
 		}
 	}
-	if began == 0 {
-		t.Error("no connection had two detours")
-	}
-}
-
-// untilExtra runs until the connection has two detours, and reports whether it has.
-func (f *fluid) untilExtra(d *transfer) bool {
-	for end := f.now.Add(20 * time.Second); d.detours() < 2 && f.now.Before(end); {
-		f.step()
-	}
-	return d.detours() == 2
 }
 
 // The extra detour ends after a while if nothing is measured any more.
@@ -189,9 +180,7 @@ func TestStaleExtraDetourEnds(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for i := range networks(12) {
 				f, d := bestOfFour(t, i, 2)
-				if !f.untilExtra(d) {
-					t.Fatalf("%d: no extra detour: %v", i, d.log)
-				}
+				f.untilExtra(t, d)
 				c.then(f, d)
 				f.run(time.Minute)
 				if d.detours() != 1 {
@@ -245,14 +234,13 @@ func TestBestDetourIsFoundAfterAnEnd(t *testing.T) {
 // A detour that ends because the operator lowered the number says so, long after the screening.
 func TestLoweredNumberIsTheReason(t *testing.T) {
 	for i := range networks(6) {
-		ways := oneDetour(t, i, 30*time.Millisecond, 60*time.Millisecond, map[string]float64{"": 3, "best": 30, "mid0": 6, "mid1": 7, "mid2": 8}).ways
+		ways := oneDetour(t, i, 30*time.Millisecond, 60*time.Millisecond, fourRates).ways
 		f := offeredTo(t, i, ways, "best", "mid0", "mid1", "mid2")
 		f.connect(0)
 		f.run(5 * time.Minute)
 		f.tell(path.Reconfigured{Policy: policy.Detours{Subflows: 2}})
 		f.run(3 * time.Second)
-		gone := f.m.Snapshot(f.now).Conns[0].Left
-		if why := gone[len(gone)-1].Why(); why != "the configuration allowed fewer subflows" {
+		if why := f.lastLeft().Why(); why != "the configuration allowed fewer subflows" {
 			t.Errorf("%d: because %s", i, why)
 		}
 	}
@@ -291,7 +279,7 @@ func TestPoorFirstDetourBesideGoodDirectPath(t *testing.T) {
 // A detour whose quota is used up while it is tried ends like others, and no join is refused.
 func TestExtraDetourEndsWithQuota(t *testing.T) {
 	for i := range networks(12) {
-		from := oneDetour(t, i, 30*time.Millisecond, 60*time.Millisecond, map[string]float64{"": 3, "best": 30, "mid0": 6, "mid1": 7, "mid2": 8})
+		from := oneDetour(t, i, 30*time.Millisecond, 60*time.Millisecond, fourRates)
 		f := newFluid(t, i, from.ways, func(c *path.Config) {
 			c.Policy = policy.Detours{Subflows: 2}
 			c.Rules = []path.Rule{{Name: "q", Quota: map[string]uint64{"mid0": 200 << 10, "mid1": 200 << 10, "mid2": 200 << 10}}}

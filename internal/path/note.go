@@ -77,7 +77,7 @@ func (m *Manager) note(t turn) Note {
 		return Note{Code: NoteServerDenies, Text: "the server allows no further subflow to its address"}
 	case t.waits():
 		return Note{Code: NoteFirstData, Text: "detour waits for the server's first data"}
-	case t.now.Before(t.room.at) && (t.tryouts == nil || !t.tryouts.extra): // an extra detour is not missing
+	case t.now.Before(t.room.at) && !t.screensBeside(): // an extra detour is not missing
 		return Note{Code: NoteServerLimit, Text: "the server takes no further subflow now"}
 	case t.growth != nil:
 		return Note{Code: NoteGrowth, Text: "further subflows are opened later"}
@@ -87,7 +87,7 @@ func (m *Manager) note(t turn) Note {
 	if quota := m.detours.spending.note(t.rule, t.now); quota != "" {
 		return Note{Code: NoteQuota, Text: quota}
 	}
-	if t.tryouts != nil && t.tryouts.extra {
+	if t.screensBeside() {
 		return Note{Code: NoteTries, Text: "it tries waypoints, and has one more subflow meanwhile"}
 	}
 	if t.isShort() {

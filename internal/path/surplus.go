@@ -12,8 +12,8 @@ import (
 // connection tried out waypoints beside its detours (screen.go). It ends one at a time, the least useful first: the detour
 // becomes a backup, so that its queue drains, and then ends. The last subflow that works stays.
 
-// screenedFor is the time after a screening within which its surplus detour ends.
-const screenedFor = 5 * time.Second
+// extraEndsWithin is the time within which the extra detour of a screening ends as surplus.
+const extraEndsWithin = 5 * time.Second
 
 // surplus returns how many detours the connection has beyond the number that its policy allows. The direct path counts even if
 // it does not work, as when detours are opened.
@@ -67,7 +67,7 @@ func (m *Manager) endSurplus(t turn) {
 
 // surplusReason returns why a surplus detour ends. After a screening beside others, these are compared (extra.go).
 func (t turn) surplusReason(s *subflow) SubflowReason {
-	if t.tryouts == nil || t.tryouts.screened == 0 || !within(t.tryouts.ended, t.now, screenedFor) {
+	if t.tryouts == nil || !within(t.tryouts.extraEnded, t.now, extraEndsWithin) {
 		return s.aside.reason()
 	}
 	why := SubflowReason{Cause: CauseTried}

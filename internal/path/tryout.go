@@ -49,6 +49,8 @@ type tryouts struct {
 	oneByOne bool     // the detours give their places one at a time, because the direct path carries most
 	informed bool     // other connections measured enough waypoints before it began
 	extra    bool     // it screens beside its detours (extra.go)
+	// extraEnded is when it ceased to do so.
+	extraEnded time.Time
 	// onlyBeside is set if it screens only as long as it can do so beside its detours, because the direct path carries most.
 	onlyBeside bool
 	over       bool // the screening has ended

@@ -8,8 +8,8 @@ package path
 //   - It becomes a backup until its queue has drained, before a limit begins (limit.go). A subflow that stands by for the
 //     policy is enough, because the policy then lets it carry (mayCarryWithout).
 //   - Its budget is used up (spend.go). It should stop in any case, so whatever else can carry is enough (handOver).
-//   - The connection has more subflows than its policy allows (surplus.go). It ends for good and nobody needs it to, so another must surely work
-//     (handOver).
+//   - The connection has more subflows than its policy allows (surplus.go). It ends for good and nobody needs it to, so
+//     another must surely work (handOver).
 //   - It is leaving (leave.go). It will end soon anyway, so a backup that works is enough.
 
 // isLive reports whether the subflow is established, is at an address that this host has, and is not to end.
