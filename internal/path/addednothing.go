@@ -100,7 +100,7 @@ func (t turn) idleCause() asideCause {
 }
 
 // omitFromStart makes detours that began as backups stand by as if the connection had omitted them.
-func (m *Manager) omitFromStart(t turn) {
+func (t trying) omitFromStart() {
 	o := &t.tryouts.omissions
 	for _, s := range t.subflows {
 		if s.isAside(addedNothing) {
@@ -109,7 +109,7 @@ func (m *Manager) omitFromStart(t turn) {
 		}
 	}
 	if o.guessed {
-		total, _ := m.carriedTo(t)
+		total, _ := t.conns.carriedTo(t.server)
 		o.carriers, o.second = t.carriers(), reading{later(t.since.Add(addedAfter), t.now), total}
 	}
 }

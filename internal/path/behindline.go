@@ -54,16 +54,16 @@ func (o *omissions) behind(now time.Time) *aside {
 
 // carryBesideLine lets the detours of a bulk connection carry that began as backups, if its direct path has another
 // bottleneck than the line. line tells whether there is a sign of a full line. It reports whether there were any.
-func (m *Manager) carryBesideLine(t turn, line bool) bool {
+func (t trying) carryBesideLine(line bool) bool {
 	if !t.has((*subflow).isBehindLine) {
 		return false
 	}
-	l, x := &m.detours.line, &t.tryouts.omissions.line
+	l, x := &t.detours.line, &t.tryouts.omissions.line
 	switch {
 	case line:
 		l.proven, x.free = t.now, time.Time{}
 		return false
-	case !m.isFree(t):
+	case !t.isFree():
 		x.free = time.Time{}
 	case x.free.IsZero():
 		x.free = t.now
@@ -73,10 +73,10 @@ func (m *Manager) carryBesideLine(t turn, line bool) bool {
 		patience, unseen = otherAfter, signsLast
 	}
 	other := !x.free.IsZero() && t.now.Sub(x.free) >= patience
-	if !other && (m.usesLine(t.now) || t.now.Sub(later(t.tryouts.began, x.last)) < unseen) {
+	if !other && (t.usesLine() || t.now.Sub(later(t.tryouts.began, x.last)) < unseen) {
 		return false
 	}
-	l.isNot(t)
+	l.isNot(t.turn)
 	return t.leaveLine()
 }
 
@@ -84,41 +84,25 @@ func (s *subflow) isBehindLine() bool { return s.isAside(behindLine) }
 
 // isFree reports whether the network limits the direct path while the line has no queue and is not used up. A line
 // that has just become full has no queue for seconds.
-func (m *Manager) isFree(t turn) bool {
-	measured := m.detours.sessions.any(t.now, func(sessionWorth) bool { return true })
-	if !measured || m.lineOf(t.now).least >= lineQueue {
+func (t trying) isFree() bool {
+	measured := t.detours.sessions.any(t.now, func(sessionWorth) bool { return true })
+	if !measured || t.lineOf().least >= lineQueue {
 		return false
 	}
-	return t.has(func(s *subflow) bool { return s.direct && t.presses(s) }) && !m.usesLine(t.now)
+	return t.has(func(s *subflow) bool { return s.direct && t.presses(s) }) && !t.usesLine()
 }
 
 // usesLine reports whether this host's connections get about as much as when the line was the bottleneck.
-func (m *Manager) usesLine(now time.Time) bool {
-	l := &m.detours.line
-	if !l.carriedAt.Equal(now) { // else another connection has just asked
-		l.carried, l.carriedAt = m.carriedNow(now), now
+func (w weighing) usesLine() bool {
+	l := &w.detours.line
+	if !l.carriedAt.Equal(w.now) { // else another connection has just asked
+		l.carried, l.carriedAt = w.conns.carriedNow(w.now), w.now
 	}
 	return l.carried >= lineUsed*l.rate
 }
 
-// carriedNow returns the rate of this host's connections, in bits a second.
-func (m *Manager) carriedNow(now time.Time) (sum float64) {
-	for _, c := range m.conns.watched {
-		for _, s := range c.subflows {
-			switch {
-			case !s.up:
-			case c.slotless:
-				sum += float64(max(s.flow.in, s.flow.out))
-			case s.habits != nil && within(s.at, now, closeGap):
-				sum += max(s.habits.goodput.Rates(now))
-			}
-		}
-	}
-	return sum
-}
-
 // leaveLine lets the detours carry that began as backups. It reports whether there were any.
-func (t turn) leaveLine() bool { return t.carryAgainWhere((*subflow).isBehindLine) }
+func (t trying) leaveLine() bool { return t.carryAgainWhere((*subflow).isBehindLine) }
 
 // isNot records that the line is not the bottleneck towards the network of the connection's server.
 func (l *line) isNot(t turn) {

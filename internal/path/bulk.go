@@ -20,15 +20,15 @@ import (
 const goodputAfter = 2 * time.Second
 
 // found returns what the connection's subflow measured since the last call.
-func (m *Manager) found(t turn, s *subflow) finding {
-	f := finding{trip: s.habits.trip.Base(), carried: s.carried(), kind: t.kind}
-	if p, known := s.loses(t.now); known {
+func (w weighing) found(s *subflow) finding {
+	f := finding{trip: s.habits.trip.Base(), carried: s.carried(), kind: w.kind}
+	if p, known := s.loses(w.now); known {
 		f.loss, f.packets = p, s.habits.packets
 	}
 	s.habits.packets = 0
-	if t.kind == measure.Bulk && t.gets(s) > 0 {
-		g := m.together(t.now)
-		u := g.of(s.waypoint(), t.server)
+	if w.kind == measure.Bulk && w.gets(s) > 0 {
+		g := w.together()
+		u := g.of(s.waypoint(), w.server)
 		f.goodput, f.shows = u.goodput, g.shows(s.waypoint(), u)
 	}
 	return f

@@ -81,14 +81,14 @@ func (b *burden) holdsMuch(trip time.Duration, now time.Time) bool {
 }
 
 // charge adds up what the subflows carried since the last sample, what they missed, and what waited for them.
-func (t turn) charge(moment measure.Moment) {
-	t.attention.peak.Take(moment.Elapsed, moment.Received+moment.Acked)
-	carrying := t.where(func(s *subflow) bool { return !s.backup && s.measuredAt(t.now) })
+func (w weighing) charge(moment measure.Moment) {
+	w.attention.peak.Take(moment.Elapsed, moment.Received+moment.Acked)
+	carrying := w.where(func(s *subflow) bool { return !s.backup && s.measuredAt(w.now) })
 	var leader *subflow
 	for _, s := range carrying {
 		b, step := &s.habits.burden, &s.habits.step
 		if b.since.IsZero() {
-			b.since = t.now.Add(-step.elapsed)
+			b.since = w.now.Add(-step.elapsed)
 		}
 		keeps := max(0, 1-step.elapsed.Seconds()/burdenOver.Seconds())
 		b.missed *= keeps
@@ -101,28 +101,28 @@ func (t turn) charge(moment measure.Moment) {
 	for _, s := range carrying {
 		b := &s.habits.burden
 		before := b.awaited
-		b.awaited = t.awaited(carrying, s)
+		b.awaited = w.awaited(carrying, s)
 		if x := cmp.Or(b.awaited, before); x != nil && slices.Contains(carrying, x) {
 			x.habits.burden.missed += s.habits.step.missed
 		}
 	}
 	// Otherwise its own data is missing, or that of a detour that the connection has just left.
-	if leader != nil && !leader.habits.step.gap && !t.resends() {
-		t.hold(carrying, leader)
+	if leader != nil && !leader.habits.step.gap && !w.resends() {
+		w.hold(carrying, leader)
 	}
 }
 
 // resends reports whether data may be missing that a collapsed detour had not delivered when the connection left it. The server
 // sends it again on the other paths.
-func (t turn) resends() bool { return t.flights > 0 && t.now.Sub(t.fled) < resendsFor }
+func (w weighing) resends() bool { return w.flights > 0 && w.now.Sub(w.fled) < resendsFor }
 
 // hold averages what waits for each subflow: all that the leader, the subflow that is furthest, brought ahead of it.
-func (t turn) hold(carrying []*subflow, leader *subflow) {
+func (w weighing) hold(carrying []*subflow, leader *subflow) {
 	first := firstOf(carrying, leader)
 	for _, s := range carrying {
 		held := 0.0
-		if ahead := leader.habits.burden.furthest; s == first && ahead > t.data.upTo {
-			held = float64(ahead - t.data.upTo)
+		if ahead := leader.habits.burden.furthest; s == first && ahead > w.data.upTo {
+			held = float64(ahead - w.data.upTo)
 		}
 		b := &s.habits.burden
 		b.held += min(1, s.habits.step.elapsed.Seconds()/heldOver.Seconds()) * (held - b.held)
@@ -131,11 +131,11 @@ func (t turn) hold(carrying []*subflow, leader *subflow) {
 
 // awaited returns the subflow that s waits for, because data that it brought waits for data of the other. It returns nil
 // if there is none.
-func (t turn) awaited(carrying []*subflow, s *subflow) (longest *subflow) {
-	if s.habits.burden.furthest > t.data.upTo {
+func (w weighing) awaited(carrying []*subflow, s *subflow) (longest *subflow) {
+	if s.habits.burden.furthest > w.data.upTo {
 		return firstOf(carrying, s)
 	}
-	if !t.attention.kept.isMuch() || !s.waiting.IsZero() {
+	if !w.attention.kept.isMuch() || !s.waiting.IsZero() {
 		return nil
 	}
 	for _, x := range carrying {
@@ -157,9 +157,9 @@ type kept struct {
 func (k *kept) isMuch() bool { return k.bytes >= keptLeast }
 
 // inOrder returns the payload for which the peer has just acknowledged that nothing before it on its subflow is missing.
-func (t turn) inOrder() (sum uint64) {
-	for _, s := range t.subflows {
-		if s.measuredAt(t.now) {
+func (w weighing) inOrder() (sum uint64) {
+	for _, s := range w.subflows {
+		if s.measuredAt(w.now) {
 			sum += s.habits.step.inOrder
 		}
 	}
@@ -192,50 +192,50 @@ func firstOf(list []*subflow, s *subflow) (first *subflow) {
 // If the others pause, the detour ends, and another subflow over it joins to stand by. The server then sends all that is
 // not acknowledged again on the other paths, which have room for it. Otherwise that would cost more than to wait until
 // the detour has delivered what it has queued.
-func (m *Manager) putBurdenAside(t turn, s *subflow) {
+func (w weighing) putBurdenAside(s *subflow) {
 	b := s.habits.burden
-	ends := b.missedMuch(t.now)
-	why := Verdict{Carried: uint64(b.carried), With: t.attention.peak.Rate()}
+	ends := b.missedMuch(w.now)
+	why := Verdict{Carried: uint64(b.carried), With: w.attention.peak.Rate()}
 	if ends {
 		why.Missed = uint64(b.missed)
 	} else {
 		why.Held = uint64(b.held)
 	}
-	until := m.detours.history.addedNothing(s.waypoint(), t.server, why, burdenStands, t.now)
+	until := w.detours.history.addedNothing(s.waypoint(), w.server, why, burdenStands, w.now)
 	s.habits.burden = burden{}
-	if rate, known := t.steadyRate(s); known && t.tryouts != nil && !t.tryouts.over {
-		m.result(t, readySubflow{s, rate})
+	if rate, known := w.steadyRate(s); known && w.tryouts != nil && !w.tryouts.over {
+		w.result(readySubflow{s, rate})
 	}
-	t.putAside(s, t.idleCause(), why)
+	w.putAside(s, w.idleCause(), why)
 	s.aside.until = until
 	if ends {
-		t.leaveFor(s, s.aside.reason())
+		w.leaveFor(s, s.aside.reason())
 	} else {
-		t.departsAside(s)
+		w.departsAside(s)
 	}
-	if tr := t.tryouts; tr != nil {
-		total, _ := m.carriedTo(t)
+	if tr := w.tryouts; tr != nil {
+		total, _ := w.conns.carriedTo(w.server)
 		o := &tr.omissions
-		o.carriers, o.sum, o.second = t.carriers(), summed{}, reading{t.now, total}
+		o.carriers, o.sum, o.second = w.carriers(), summed{}, reading{w.now, total}
 		o.got, o.guessed = 0, true // it shows only when the direct path has recovered
 	}
 }
 
 // setBurdensAside makes detours stand by that hold up the others for longer than they are worth. It reports whether
 // there were any.
-func (m *Manager) setBurdensAside(t turn, moment measure.Moment) (found bool) {
-	if _, ok := t.rule.Policy.(policy.Detours); !ok || t.kind == measure.Messages {
+func (w weighing) setBurdensAside(moment measure.Moment) (found bool) {
+	if _, ok := w.rule.Policy.(policy.Detours); !ok || w.kind == measure.Messages {
 		return false
 	}
-	t.charge(moment)
-	if tr := t.tryouts; tr != nil && (tr.challenge != nil || tr.omissions.trials()) {
+	w.charge(moment)
+	if tr := w.tryouts; tr != nil && (tr.challenge != nil || tr.omissions.trials()) {
 		return false // which compares what the connections get with and without the detour
 	}
-	for _, s := range t.subflows {
-		if s.backup || !s.measuredAt(t.now) || !s.habits.burden.isHeavy(s.minRTT, t.now) || !m.exchangeable(t, s) || !t.carriesWithout(s) || t.anotherCollapses(s) {
+	for _, s := range w.subflows {
+		if s.backup || !s.measuredAt(w.now) || !s.habits.burden.isHeavy(s.minRTT, w.now) || !w.exchangeable(s) || !w.carriesWithout(s) || w.anotherCollapses(s) {
 			continue
 		}
-		m.putBurdenAside(t, s)
+		w.putBurdenAside(s)
 		found = true
 	}
 	return found
@@ -243,20 +243,20 @@ func (m *Manager) setBurdensAside(t turn, moment measure.Moment) (found bool) {
 
 // anotherCollapses reports whether another subflow gets much less than usual and has a longer queue. Then the connection waits for its
 // data rather than for that of s. A subflow that pauses because of s has no queue.
-func (t turn) anotherCollapses(s *subflow) bool {
-	return t.has(func(x *subflow) bool {
-		return x != s && !x.backup && x.measuredAt(t.now) && x.isFalling() && x.queue() > s.queue()
+func (w weighing) anotherCollapses(s *subflow) bool {
+	return w.has(func(x *subflow) bool {
+		return x != s && !x.backup && x.measuredAt(w.now) && x.isFalling() && x.queue() > s.queue()
 	})
 }
 
 // staysBurden reports whether a burden goes on standing by when its time is over, because the connection has had as much
 // without it as ever with it. What a detour that came later brings does not show that.
-func (m *Manager) staysBurden(t turn, s *subflow) bool {
+func (w weighing) staysBurden(s *subflow) bool {
 	why := s.aside.why
-	later := t.has(func(x *subflow) bool { return x.detour != nil && !x.backup && x.since.After(s.aside.since) })
-	if without := t.goodput(); why.isBurden() && !later && without >= burdenKeeps*why.With {
+	later := w.has(func(x *subflow) bool { return x.detour != nil && !x.backup && x.since.After(s.aside.since) })
+	if without := w.goodput(); why.isBurden() && !later && without >= burdenKeeps*why.With {
 		s.aside.why = Verdict{With: why.With, Without: without}
-		s.aside.until = m.detours.history.addedNothing(s.waypoint(), t.server, s.aside.why, standsFor, t.now)
+		s.aside.until = w.detours.history.addedNothing(s.waypoint(), w.server, s.aside.why, standsFor, w.now)
 		return true
 	}
 	return false

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/detour-collective/dcol/internal/path/measure"
 	"github.com/detour-collective/dcol/internal/path/policy"
 )
 
@@ -81,48 +80,35 @@ func (x *summed) rate(total uint64, now time.Time) (rate float64, over time.Dura
 	return x.from.rate(total, now)
 }
 
-// carriedTo returns the bytes that the measured bulk connections to the turn's network of servers carried, and their
-// number.
-func (m *Manager) carriedTo(t turn) (total uint64, flows int) {
-	network := prefixOf(t.server.Addr())
-	for _, c := range m.conns.watched {
-		if c.kind == measure.Bulk && !c.slotless && prefixOf(c.server.Addr()) == network && m.conns.byToken[c.token] == c {
-			total += c.carried
-			flows++
-		}
-	}
-	return total, flows
-}
-
 // begin begins a challenge if there is a reason for one. It reports whether it did.
-func (m *Manager) begin(t turn, total uint64) bool {
+func (t trying) begin(total uint64) bool {
 	tr := t.tryouts
 	sum, over := tr.sum.rate(total, t.now)
-	ready := append(m.idle(t), m.ready(t)...)
+	ready := append(t.idle(), t.ready()...)
 	if over < sumBefore || len(ready) == 0 || t.busy() || t.exchangedLately() || t.fledLately() {
 		return false
 	}
 	who, instead := "", readySubflow{}
 	invited := false
-	if m.detours.exploration.may(t.now) {
-		who, instead = m.inviting(t, ready, sum)
+	if t.detours.exploration.may(t.now) {
+		who, instead = t.inviting(ready, sum)
 		if invited = who != ""; !invited {
-			who, instead = m.challenger(t, ready, sum)
+			who, instead = t.challenger(ready, sum)
 		}
 	}
 	switch {
 	case who == "":
 		tr.due = t.now.Add(challengeGap)
 		return false
-	case invited && !m.accepts(t, who):
+	case invited && !t.accepts(who):
 		tr.due = t.now.Add(drawsEvery)
 		return false
-	case !m.detours.holds(t):
+	case !t.detours.holds(t.turn):
 		return false
 	case !invited:
-		m.detours.history.retries(who, t.server, t.now)
+		t.detours.history.retries(who, t.server, t.now)
 	}
-	_, flows := m.carriedTo(t)
+	_, flows := t.conns.carriedTo(t.server)
 	tr.challenge = &challenge{waypoint: who, instead: instead.detour.Waypoint, before: sum, began: t.now, flows: flows, idle: instead.addsNothing(), invited: invited}
 	t.yield(instead.subflow, policy.Comparison{Waypoint: who, Goodput: instead.rate}, nil)
 	return true
@@ -135,24 +121,24 @@ func (m *Manager) begin(t turn, total uint64) bool {
 //   - or gave more before its record was lowered,
 //   - or gives more together with what other detours regain. A detour may regain its earlier rate if it shares a bottleneck
 //     with the one that gives its place.
-func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who string, instead readySubflow) {
+func (t trying) challenger(ready []readySubflow, sum float64) (who string, instead readySubflow) {
 	ready = slices.DeleteFunc(slices.Clone(ready), func(s readySubflow) bool { return !s.addsNothing() && !t.presses(s.subflow) })
 	if len(ready) == 0 {
 		return "", instead
 	}
-	if names := m.unmeasured(t); len(names) > 0 && (t.tryouts.unscreened || t.now.Sub(t.tryouts.ended) >= challengeGap) {
+	if names := t.unmeasured(); len(names) > 0 && (t.tryouts.unscreened || t.now.Sub(t.tryouts.ended) >= challengeGap) {
 		return names[0], ready[0]
 	}
 	most := tryoutGain * sum
-	for o := range m.spare(t) {
-		r, ok := m.detours.history.of(o.Waypoint, t.server)
+	for o := range t.spare() {
+		r, ok := t.detours.history.of(o.Waypoint, t.server)
 		if !ok || o.Kind.Own() || r.isShunned(t.now) || !within(r.goodputAt, t.now, trustsFor) {
 			continue
 		}
 		lowered := r.goodput < loweredTo*r.peak && t.now.Sub(r.goodputAt) >= retryTime(r.retries)
 		for _, s := range ready {
 			gets := sum - s.rate
-			switch regained := m.regained(t, s.subflow); {
+			switch regained := t.regained(s.subflow); {
 			case lowered:
 				gets += r.peak
 			case t.lost(o.Waypoint):
@@ -173,10 +159,10 @@ func (m *Manager) challenger(t turn, ready []readySubflow, sum float64) (who str
 }
 
 // regained returns how much more the other detours would carry without one if they carried as much as they ever did.
-func (m *Manager) regained(t turn, without *subflow) (sum float64) {
+func (t trying) regained(without *subflow) (sum float64) {
 	for _, s := range t.subflows {
 		if rate, known := t.steadyRate(s); known && s.detour != nil && s != without && !s.backup {
-			r, _ := m.detours.history.of(s.detour.Waypoint, t.server)
+			r, _ := t.detours.history.of(s.detour.Waypoint, t.server)
 			sum += max(0, r.peak-rate)
 		}
 	}
@@ -184,10 +170,10 @@ func (m *Manager) regained(t turn, without *subflow) (sum float64) {
 }
 
 // judgeChallenge ends a challenge when its result is known. It reports whether the earlier detour comes back.
-func (m *Manager) judgeChallenge(t turn, total uint64) bool {
+func (t trying) judgeChallenge(total uint64) bool {
 	tr := t.tryouts
 	c := tr.challenge
-	m.detours.holds(t)
+	t.detours.holds(t.turn)
 	s := t.find(func(s *subflow) bool { return s.waypoint() == c.waypoint && !s.leaving })
 	carries := s != nil && s.up && !s.backup
 	c.carried = c.carried || carries && s.carried()
@@ -213,7 +199,7 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 			return false
 		}
 	}
-	m.result(t, readySubflow{s, rate})
+	t.result(readySubflow{s, rate})
 	if sum >= tryoutGain*c.before {
 		tr.endChallenge(TryoutKept, sum, rate, t.now)
 		t.claim(s)
@@ -224,7 +210,7 @@ func (m *Manager) judgeChallenge(t turn, total uint64) bool {
 	}
 	tr.endChallenge(TryoutLost, sum, rate, t.now)
 	if c.invited {
-		m.detours.disappoints(c.waypoint, t.server, t.now)
+		t.detours.disappoints(c.waypoint, t.server, t.now)
 	}
 	if c.idle { // then the other waypoint's detour may stand by as well
 		tr.omissions.due, tr.omissions.gap, tr.omissions.carriers = t.now, omitGap, t.carriers()
@@ -273,12 +259,12 @@ func (tr *tryouts) leastGap() time.Duration {
 }
 
 // lost reports whether a recent tryout showed that the connection gets no more through a waypoint.
-func (t turn) lost(waypoint string) bool {
-	if t.tryouts == nil {
+func (w weighing) lost(waypoint string) bool {
+	if w.tryouts == nil {
 		return false
 	}
-	return slices.ContainsFunc(t.tryouts.results, func(r Tryout) bool {
-		return (r.Verdict == TryoutLost && r.Waypoint == waypoint || r.Verdict == TryoutKept && r.Instead == waypoint) && within(r.At, t.now, exchangeTrusts)
+	return slices.ContainsFunc(w.tryouts.results, func(r Tryout) bool {
+		return (r.Verdict == TryoutLost && r.Waypoint == waypoint || r.Verdict == TryoutKept && r.Instead == waypoint) && within(r.At, w.now, exchangeTrusts)
 	})
 }
 

@@ -60,43 +60,43 @@ func (t turn) isOverdue(s *subflow) bool {
 }
 
 // isDead reports whether the subflow carries and messages are stuck on it, by the two signs above.
-func (m *Manager) isDead(t turn, s *subflow) bool {
-	return t.ours(s) && !s.backup && s.measuredAt(t.now) &&
-		(t.isOverdue(s) && m.heardBesides(t, s) || t.inDoubt(s) && t.holdsUp(s, true, t.now))
+func (w weighing) isDead(s *subflow) bool {
+	return w.ours(s) && !s.backup && s.measuredAt(w.now) &&
+		(w.isOverdue(s) && w.heardBesides(s) || w.inDoubt(s) && w.holdsUp(s, true, w.now))
 }
 
 // heardBesides reports whether another subflow or a session was heard when the answer over s should have come. So this host
 // is not cut off.
-func (m *Manager) heardBesides(t turn, s *subflow) bool {
+func (w weighing) heardBesides(s *subflow) bool {
 	should := s.waiting.Add(s.usualTrip())
-	return m.detours.sessions.answeredSince(should, t.now) || t.has(func(x *subflow) bool {
-		return x != s && t.isLive(x) && x.at.Equal(t.now) && x.lastAnswer().After(should)
+	return w.detours.sessions.answeredSince(should, w.now) || w.has(func(x *subflow) bool {
+		return x != s && w.isLive(x) && x.at.Equal(w.now) && x.lastAnswer().After(should)
 	})
 }
 
 // endDead ends the subflows on which messages are stuck. It reports whether there were any.
-func (m *Manager) endDead(t turn) bool {
-	a := &t.attention.stalls
-	if t.kind != measure.Messages || t.now.Before(a.deaths.at) || t.halfClosed { // then nothing could join again
+func (w weighing) endDead() bool {
+	a := &w.attention.stalls
+	if w.kind != measure.Messages || w.now.Before(a.deaths.at) || w.halfClosed { // then nothing could join again
 		return false
 	}
-	dead := t.where(func(s *subflow) bool { return m.isDead(t, s) && (s.detour != nil || m.places.acceptsDirect(t, s)) })
-	carries := t.has(func(s *subflow) bool {
-		return t.ours(s) && t.works(s) && !s.backup && !s.distrusted() && !m.isDead(t, s)
+	dead := w.where(func(s *subflow) bool { return w.isDead(s) && (s.detour != nil || w.places.acceptsDirect(w.turn, s)) })
+	carries := w.has(func(s *subflow) bool {
+		return w.ours(s) && w.works(s) && !s.backup && !s.distrusted() && !w.isDead(s)
 	})
 	if len(dead) == 0 || !carries {
 		return false
 	}
-	a.deaths.failed(0, t.now)
+	a.deaths.failed(0, w.now)
 	a.calm, a.times = time.Time{}, 0 // the stall was real
-	m.giveUp(t, errOverdue, dead...)
+	w.giveUp(errOverdue, dead...)
 	for _, s := range dead {
 		if s.id == 0 {
-			t.removals.owe(s)
-			t.firstEnded = true
+			w.removals.owe(s)
+			w.firstEnded = true
 		}
-		if s == t.attention.carrier { // messages that return to it soon do not follow paths that flap
-			t.attention.carrier, t.attention.changes = nil, max(0, t.attention.changes-1)
+		if s == w.attention.carrier { // messages that return to it soon do not follow paths that flap
+			w.attention.carrier, w.attention.changes = nil, max(0, w.attention.changes-1)
 		}
 	}
 	return true

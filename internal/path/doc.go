@@ -6,8 +6,8 @@
 //
 //  1. The caller passes an Event and the time to Manager.Handle. Handle passes it to the owner of the state that it
 //     changes, such as hostAddrs, offers or conn.
-//  2. If the event has close samples of a connection, Manager.weigh decides which of its subflows carry, and which of
-//     its detours are exchanged, tried out or omitted.
+//  2. If the event has close samples of a connection, weighing.weigh decides which of its subflows carry and which of
+//     its detours are exchanged. trying.tryOut, which it calls, decides which are tried out or omitted.
 //  3. Manager.step brings each affected connection up to date: it judges ended subflows, ends leaving ones and sends
 //     what the peer must know.
 //  4. The last part of step, Manager.open, asks the connection's Policy which detours to open. The Policy sees a View:
@@ -15,7 +15,8 @@
 //  5. Handle returns the Actions. The caller carries them out, and calls Handle with a Tick at Manager.Next.
 //
 // An owner of state never calls the Manager. It returns what follows from a change. A turn is one connection at the
-// time of an event. Its methods decide what needs no detours and no other connections.
+// time of an event. Its methods decide what needs no detours and no other connections. A weighing is a turn that can
+// look at these, too.
 //
 // # Words
 //

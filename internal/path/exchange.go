@@ -45,59 +45,61 @@ func (k *detours) waits(t turn, waypoint string) (wait, queue time.Duration, kno
 
 // exchangeSlower marks a detour for an exchange if another waypoint is much better for the connection's kind of
 // traffic. For messages the other must also be better than the direct path. It reports whether it marked one.
-func (m *Manager) exchangeSlower(t turn) bool {
-	a := t.attention
-	if t.kind == measure.Short || t.kind == measure.Bulk && t.isTrying() || !a.comparedAt.IsZero() && t.now.Sub(a.comparedAt) < drawsEvery {
+func (w weighing) exchangeSlower() bool {
+	a := w.attention
+	if w.kind == measure.Short || w.kind == measure.Bulk && w.isTrying() || !a.comparedAt.IsZero() && w.now.Sub(a.comparedAt) < drawsEvery {
 		return false
 	}
-	a.comparedAt = t.now
+	a.comparedAt = w.now
 	var s *subflow
 	var why SubflowReason
 	queued := false
-	if t.kind == measure.Bulk {
-		s, why = m.poorer(t)
+	if w.kind == measure.Bulk {
+		s, why = w.poorer()
 	} else {
-		s, why, queued = m.slower(t)
+		s, why, queued = w.slower()
 	}
 	if s == nil {
 		a.slowerSince = time.Time{}
 		return false
 	}
 	if a.slowerSince.IsZero() {
-		a.slowerSince = t.now
+		a.slowerSince = w.now
 	}
-	since := t.now.Sub(a.slowerSince)
-	soon := t.failedTry(s) || queued && since >= queuedFor
-	if t.exchangedLately() || t.fledLately() || !soon && (since < exchangeAfter || m.views.drawAt(t.token, s.detour.Waypoint, t.now)%exchangeOneIn != 0) {
+	since := w.now.Sub(a.slowerSince)
+	soon := w.failedTry(s) || queued && since >= queuedFor
+	if w.exchangedLately() || w.fledLately() || !soon && (since < exchangeAfter || w.views.drawAt(w.token, s.detour.Waypoint, w.now)%exchangeOneIn != 0) {
 		return false
 	}
 	a.slowerSince = time.Time{}
-	s.crowded, t.exchanged = t.now, t.now
-	t.planEnd(s, why)
-	t.exchanges++
-	if t.kind == measure.Bulk {
-		m.together(t.now).leaves(s.detour.Waypoint, t.server, t.now)
+	s.crowded, w.exchanged = w.now, w.now
+	w.planEnd(s, why)
+	w.exchanges++
+	if w.kind == measure.Bulk {
+		w.together().leaves(s.detour.Waypoint, w.server, w.now)
 	}
 	return true
 }
 
 // failedTry reports whether the detour was taken to measure it, and the measurement is done.
-func (t turn) failedTry(s *subflow) bool { return s.why.Explored && t.now.Sub(s.since) >= exploresFor }
+func (w weighing) failedTry(s *subflow) bool {
+	return s.why.Explored && w.now.Sub(s.since) >= exploresFor
+}
 
 // slower returns the detour whose messages would wait much less through another waypoint, or nil, and the comparison. queued
 // is set if that is so only because they wait behind this host's bulk traffic. Other hosts do not move then.
-func (m *Manager) slower(t turn) (worst *subflow, why SubflowReason, queued bool) {
-	best, who, known := m.bestSpare(t)
-	if direct, _, ok := m.detours.waits(t, ""); !known || !ok || best >= direct {
+func (w weighing) slower() (worst *subflow, why SubflowReason, queued bool) {
+	best, who, known := w.bestSpare()
+	if direct, _, ok := w.detours.waits(w.turn, ""); !known || !ok || best >= direct {
 		return nil, why, false
 	}
 	isSlow := func(wait time.Duration) bool { return float64(best+exchangeBy)*exchangeFactor < float64(wait) }
 	var longest time.Duration
-	for _, s := range t.subflows {
-		if !m.exchangeable(t, s) {
+	for _, s := range w.subflows {
+		if !w.exchangeable(s) {
 			continue
 		}
-		wait, queue, known := m.detours.waits(t, s.detour.Waypoint)
+		wait, queue, known := w.detours.waits(w.turn, s.detour.Waypoint)
 		if known && isSlow(wait) && wait > longest {
 			worst, longest, queued = s, wait, !isSlow(wait-queue)
 		}
@@ -106,9 +108,9 @@ func (m *Manager) slower(t turn) (worst *subflow, why SubflowReason, queued bool
 }
 
 // bestSpare returns the shortest wait through the waypoints that the connection may take and does not use.
-func (m *Manager) bestSpare(t turn) (best time.Duration, who string, known bool) {
-	for o := range m.spare(t) {
-		if wait, _, ok := m.detours.waits(t, o.Waypoint); ok && (!known || wait < best) {
+func (w weighing) bestSpare() (best time.Duration, who string, known bool) {
+	for o := range w.spare() {
+		if wait, _, ok := w.detours.waits(w.turn, o.Waypoint); ok && (!known || wait < best) {
 			best, who, known = wait, o.Waypoint, true
 		}
 	}
@@ -117,17 +119,17 @@ func (m *Manager) bestSpare(t turn) (best time.Duration, who string, known bool)
 
 // poorer returns the detour of a bulk connection that gets much less than another waypoint would give, or nil, and the
 // comparison.
-func (m *Manager) poorer(t turn) (worst *subflow, why SubflowReason) {
-	g := m.together(t.now)
-	offered, who := m.mostLeft(t, t.lost)
+func (w weighing) poorer() (worst *subflow, why SubflowReason) {
+	g := w.together()
+	offered, who := w.mostLeft(w.lost)
 	most := offered
-	for _, s := range t.subflows {
-		if !m.exchangeable(t, s) {
+	for _, s := range w.subflows {
+		if !w.exchangeable(s) {
 			continue
 		}
-		gets := t.gets(s)
-		if gets = g.share(gets, s.waypoint(), t.server); gets > 0 && gets < most/t.margin(s) && s.pressed(t.now) {
-			worst, most = s, gets*t.margin(s)
+		gets := w.gets(s)
+		if gets = g.share(gets, s.waypoint(), w.server); gets > 0 && gets < most/w.margin(s) && s.pressed(w.now) {
+			worst, most = s, gets*w.margin(s)
 			why = SubflowReason{Cause: CauseGivesLess, Other: &policy.Comparison{Waypoint: who, Goodput: gets, OtherGoodput: offered}}
 		}
 	}
@@ -136,7 +138,7 @@ func (m *Manager) poorer(t turn) (worst *subflow, why SubflowReason) {
 
 // margin returns the factor by which another waypoint must give more than this detour. A detour that was taken to
 // measure it gives way for less.
-func (t turn) margin(s *subflow) float64 {
+func (w weighing) margin(s *subflow) float64 {
 	if s.why.Explored {
 		return policy.SameFactor
 	}
@@ -145,14 +147,14 @@ func (t turn) margin(s *subflow) float64 {
 
 // mostLeft returns the most that a bulk connection may expect of a waypoint that it may take and does not use, and the
 // waypoint. It ignores waypoints for which without returns true.
-func (m *Manager) mostLeft(t turn, without func(waypoint string) bool) (most float64, who string) {
-	g := m.together(t.now)
-	for o := range m.spare(t) {
-		r, ok := m.detours.history.of(o.Waypoint, t.server)
-		if !ok || !within(r.goodputAt, t.now, exchangeTrusts) || r.isShunned(t.now) || m.detours.sharesWithDirect(o.Waypoint, t.server) || without(o.Waypoint) {
+func (w weighing) mostLeft(without func(waypoint string) bool) (most float64, who string) {
+	g := w.together()
+	for o := range w.spare() {
+		r, ok := w.detours.history.of(o.Waypoint, w.server)
+		if !ok || !within(r.goodputAt, w.now, exchangeTrusts) || r.isShunned(w.now) || w.detours.sharesWithDirect(o.Waypoint, w.server) || without(o.Waypoint) {
 			continue
 		}
-		if left := g.left(o.Waypoint, t.server, r.goodput, t.now); left > most {
+		if left := g.left(o.Waypoint, w.server, r.goodput, w.now); left > most {
 			most, who = left, o.Waypoint
 		}
 	}
@@ -160,17 +162,17 @@ func (m *Manager) mostLeft(t turn, without func(waypoint string) bool) (most flo
 }
 
 // exchangeable reports whether the subflow is a detour that may be exchanged for another.
-func (m *Manager) exchangeable(t turn, s *subflow) bool {
-	return s.detour != nil && t.ours(s) && s.why != nil && s.crowded.IsZero() && !s.isLossy() && !s.isSpent() && !s.isSurplus() &&
-		!m.detours.steering.wants(s.detour.Waypoint)
+func (w weighing) exchangeable(s *subflow) bool {
+	return s.detour != nil && w.ours(s) && s.why != nil && s.crowded.IsZero() && !s.isLossy() && !s.isSpent() && !s.isSurplus() &&
+		!w.detours.steering.wants(s.detour.Waypoint)
 }
 
 // spare returns an iterator over the detours that the connection may take through waypoints that it does not use and
 // that are not loaded.
-func (m *Manager) spare(t turn) iter.Seq[*offered] {
+func (w weighing) spare() iter.Seq[*offered] {
 	return func(yield func(*offered) bool) {
-		for o := range m.unused(t) {
-			if m.detours.loads.of(viaOf(&o.Detour), t.now).IsZero() && !yield(o) {
+		for o := range w.unused() {
+			if w.detours.loads.of(viaOf(&o.Detour), w.now).IsZero() && !yield(o) {
 				return
 			}
 		}
@@ -179,15 +181,15 @@ func (m *Manager) spare(t turn) iter.Seq[*offered] {
 
 // unused returns an iterator over the detours that the connection may take through waypoints that it does not use. It
 // includes loaded waypoints.
-func (m *Manager) unused(t turn) iter.Seq[*offered] {
+func (w weighing) unused() iter.Seq[*offered] {
 	return func(yield func(*offered) bool) {
-		for o := range m.detours.leading(t.server) {
-			remote, ok := m.detours.target(t.conn, &o.Detour)
-			if !ok || t.taken(&o.Detour, remote) || t.has(func(s *subflow) bool { return s.waypoint() == o.Waypoint }) ||
-				m.detours.budget.Spares(o.Waypoint) {
+		for o := range w.detours.leading(w.server) {
+			remote, ok := w.detours.target(w.conn, &o.Detour)
+			if !ok || w.taken(&o.Detour, remote) || w.has(func(s *subflow) bool { return s.waypoint() == o.Waypoint }) ||
+				w.detours.budget.Spares(o.Waypoint) {
 				continue
 			}
-			if until, why := m.detours.rests(t, o); t.now.Before(until) || why.Lasts() {
+			if until, why := w.detours.rests(w.turn, o); w.now.Before(until) || why.Lasts() {
 				continue
 			}
 			if !yield(o) {

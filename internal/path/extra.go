@@ -18,11 +18,11 @@ const extraLasts = 15 * time.Second
 
 // mayAddExtra reports whether the connection may take another detour beside those in use. If it is not known how many subflows the
 // server accepts, that is tried, unless the server may still count a subflow that has ended. A refusal would show nothing then.
-func (m *Manager) mayAddExtra(t turn) bool {
+func (t trying) mayAddExtra() bool {
 	if t.hasExtra() || !t.has(t.presses) {
 		return false
 	}
-	if room, known := m.places.room(t); known && !m.places.onlyWitness(t) {
+	if room, known := t.places.room(t.turn); known && !t.places.onlyWitness(t.turn) {
 		return room > 0
 	}
 	return t.further() < usualPlaces && (t.tryouts.extra || t.now.Sub(t.dropped) >= noticedAfter)
@@ -35,16 +35,16 @@ func (c *conn) screensBeside() bool { return c.tryouts != nil && c.tryouts.extra
 func (t turn) awaitsExtra() bool { return t.screensBeside() && t.tryouts.waits(t.now) }
 
 // hasExtra reports whether the connection has more detours than its policy allows. The policy's number includes the direct path.
-func (t turn) hasExtra() bool {
+func (t trying) hasExtra() bool {
 	p, ok := t.rule.Policy.(policy.Detours)
 	return ok && t.beside(func(s *subflow) bool { return s.detour != nil && !s.leaving && !s.isLossy() }) >= p.Subflows
 }
 
 // endExtra ends the detour that the connection has beyond its policy.
-func (m *Manager) endExtra(t turn) {
+func (t trying) endExtra() {
 	if t.screensBeside() {
 		t.tryouts.extra, t.exceeds, t.tryouts.extraEnded = false, true, t.now
-		m.again = append(m.again, t.token)
+		t.conns.stepAgain(t.token)
 	}
 }
 
@@ -57,8 +57,8 @@ func (t turn) extraEnds() (at time.Time, ok bool) {
 }
 
 // endStaleExtra ends a screening with an extra detour in which nothing was measured for long.
-func (m *Manager) endStaleExtra(t turn) {
+func (t trying) endStaleExtra() {
 	if at, ok := t.extraEnds(); ok && !t.now.Before(at) {
-		m.endScreening(t)
+		t.endScreening()
 	}
 }

@@ -21,17 +21,17 @@ func (s *subflow) fullyUp() time.Time { return s.since.Add(s.took + fullyLater) 
 
 // mayBeFar reports whether a detour is to be compared with the paths that carry: it came up a moment ago and carries, and the
 // kind of traffic is not known. A connection without a slot is left alone, because it is not noticed when much moves.
-func (m *Manager) mayBeFar(t turn, s *subflow) bool {
-	_, detours := t.rule.Policy.(policy.Detours)
-	return m.cfg.ByWorth && detours && !t.adopted && !t.slotless && t.open() && t.kind == measure.Short && !t.kindSaid &&
-		s.detour != nil && s.up && !s.backup && s.aside == nil && s.took > 0 && s.took < synAgain && t.now.Sub(s.since) <= s.takesPriorityAfter()
+func (w weighing) mayBeFar(s *subflow) bool {
+	_, detours := w.rule.Policy.(policy.Detours)
+	return w.byWorth && detours && !w.adopted && !w.slotless && w.open() && w.kind == measure.Short && !w.kindSaid &&
+		s.detour != nil && s.up && !s.backup && s.aside == nil && s.took > 0 && s.took < synAgain && w.now.Sub(s.since) <= s.takesPriorityAfter()
 }
 
 // measureYoung requests samples of the subflows that carry and of detours that may be far, once these are fully established. It
 // asks only once for each, because the kernel may have closed the subflow, and then the answer leads to another step.
 func (m *Manager) measureYoung(t turn) {
 	for _, s := range t.subflows {
-		if s.asked || !m.mayBeFar(t, s) || t.now.Before(s.fullyUp()) {
+		if s.asked || !m.weighing(t).mayBeFar(s) || t.now.Before(s.fullyUp()) {
 			continue
 		}
 		s.asked = true
@@ -50,25 +50,25 @@ func (t turn) carryBeside(s *subflow) []*subflow {
 
 // leaveFarBehind sets aside a detour that was just sampled, if it is much longer than another path that carries. It reports
 // whether it did.
-func (m *Manager) leaveFarBehind(t turn, s *subflow) bool {
-	if !m.mayBeFar(t, s) || t.now.Before(s.fullyUp()) {
+func (w weighing) leaveFarBehind(s *subflow) bool {
+	if !w.mayBeFar(s) || w.now.Before(s.fullyUp()) {
 		return false
 	}
 	var best *estimate
 	var trip time.Duration // of the longest path that carried until now
-	for _, x := range t.carryBeside(s) {
-		if e := m.estimate(t, x); x.minRTT > 0 && (best == nil || e.wait < best.wait) {
+	for _, x := range w.carryBeside(s) {
+		if e := w.estimate(x); x.minRTT > 0 && (best == nil || e.wait < best.wait) {
 			best = &e
 		}
 		trip = max(trip, x.minRTT)
 	}
-	if best == nil || s.minRTT == 0 || !measure.IsLittle(t.carried, t.now.Sub(t.since), trip) {
+	if best == nil || s.minRTT == 0 || !measure.IsLittle(w.carried, w.now.Sub(w.since), trip) {
 		return false
 	}
-	why := m.estimate(t, s).beside(*best)
+	why := w.estimate(s).beside(*best)
 	if !isQuicker(why.OtherWait, why.Wait) {
 		return false
 	}
-	t.putAside(s, standsBy, why)
+	w.putAside(s, standsBy, why)
 	return true
 }

@@ -42,60 +42,60 @@ type collapse struct {
 }
 
 // flee leaves a collapsed detour. It reports whether there is one.
-func (m *Manager) flee(t turn) bool {
-	if t.kind != measure.Bulk || t.fledLately() {
+func (w weighing) flee() bool {
+	if w.kind != measure.Bulk || w.fledLately() {
 		return false
 	}
-	s := t.collapsed(m)
-	if s == nil || m.views.drawAt(t.token, s.detour.Waypoint, t.now)%fleesOneIn != 0 {
+	s := w.collapsed()
+	if s == nil || w.views.drawAt(w.token, s.detour.Waypoint, w.now)%fleesOneIn != 0 {
 		return false
 	}
 	was, is := s.habits.fall.Rates()
-	if m.refuge(t) < exchangeFactor*is {
+	if w.refuge() < exchangeFactor*is {
 		return false
 	}
-	t.fled = t.now
-	t.planEnd(s, SubflowReason{Cause: CauseCollapsed, Numbers: &Numbers{Goodput: is, Before: was}})
-	m.giveWay(t, s)
-	t.flights++
-	t.fledFrom = &collapse{s.detour.Waypoint, was, is}
-	m.detours.history.fell(s.detour.Waypoint, t.server, is, t.now)
-	m.together(t.now).leaves(s.detour.Waypoint, t.server, t.now)
+	w.fled = w.now
+	w.planEnd(s, SubflowReason{Cause: CauseCollapsed, Numbers: &Numbers{Goodput: is, Before: was}})
+	w.giveWay(s)
+	w.flights++
+	w.fledFrom = &collapse{s.detour.Waypoint, was, is}
+	w.detours.history.fell(s.detour.Waypoint, w.server, is, w.now)
+	w.together().leaves(s.detour.Waypoint, w.server, w.now)
 	return true
 }
 
 // giveWay lets another waypoint take the place of a collapsed detour. Unless the server is known to accept one more
 // subflow, the detour ends first, because the join would be refused. Ending a collapsed detour loses nothing.
-func (m *Manager) giveWay(t turn, s *subflow) {
-	if room, known := m.places.room(t); known && room > 0 {
-		s.crowded = t.now
+func (w weighing) giveWay(s *subflow) {
+	if room, known := w.places.room(w.turn); known && room > 0 {
+		s.crowded = w.now
 		return
 	}
 	s.leaving = true
-	if t.tryouts == nil {
+	if w.tryouts == nil {
 		return
 	}
-	best, goodput := m.bestTried(t)
-	if goodput >= m.refuge(t) {
-		t.tryouts.next, t.tryouts.tries, t.tryouts.nextAt = best, false, t.now
+	best, goodput := w.bestTried()
+	if goodput >= w.refuge() {
+		w.tryouts.next, w.tryouts.tries, w.tryouts.nextAt = best, false, w.now
 	}
 }
 
 // fledLately reports whether the connection fled so recently that it stays with what it has.
-func (t turn) fledLately() bool {
-	return t.flights > 0 && t.now.Sub(t.fled) < doubled(staysAfter, int(t.flights)-1, staysMost)
+func (w weighing) fledLately() bool {
+	return w.flights > 0 && w.now.Sub(w.fled) < doubled(staysAfter, int(w.flights)-1, staysMost)
 }
 
 // collapsed returns the collapsed detour that should be left, or nil.
-func (t turn) collapsed(m *Manager) *subflow {
-	s, lost := t.fell(m)
+func (w weighing) collapsed() *subflow {
+	s, lost := w.fell()
 	if s == nil {
 		return nil
 	}
 	var usual, recent float64
 	signs := false
-	for _, x := range t.subflows {
-		if x == s || x.backup || !x.measuredAt(t.now) {
+	for _, x := range w.subflows {
+		if x == s || x.backup || !x.measuredAt(w.now) {
 			continue
 		}
 		if was, is := x.habits.fall.Rates(); was >= policy.SameGoodput { // others show nothing, or their usual rate is not known yet
@@ -107,7 +107,7 @@ func (t turn) collapsed(m *Manager) *subflow {
 	if recent < othersFall*usual {
 		switch _, is := s.habits.fall.Rates(); {
 		case signs || is == 0 || s.habits.fall.Since() >= unwitnessed:
-			t.excuseFalls()
+			w.excuseFalls()
 		case s.habits.fall.Has():
 			return s
 		}
@@ -120,9 +120,9 @@ func (t turn) collapsed(m *Manager) *subflow {
 }
 
 // fell returns the detour that lost most of its usual rate, and the bits a second that it lost.
-func (t turn) fell(m *Manager) (worst *subflow, lost float64) {
-	for _, s := range t.subflows {
-		if s.backup || !s.measuredAt(t.now) || s.habits.bound > 0 || !m.exchangeable(t, s) {
+func (w weighing) fell() (worst *subflow, lost float64) {
+	for _, s := range w.subflows {
+		if s.backup || !s.measuredAt(w.now) || s.habits.bound > 0 || !w.exchangeable(s) {
 			continue
 		}
 		if was, is := s.habits.fall.Rates(); was-is > lost {
@@ -133,8 +133,8 @@ func (t turn) fell(m *Manager) (worst *subflow, lost float64) {
 }
 
 // excuseFalls forgets the falls of all subflows, because they fell together.
-func (t turn) excuseFalls() {
-	for _, s := range t.subflows {
+func (w weighing) excuseFalls() {
+	for _, s := range w.subflows {
 		if s.habits != nil {
 			s.habits.fall.Excuse()
 		}
@@ -143,14 +143,14 @@ func (t turn) excuseFalls() {
 
 // refuge returns the most that the connection may expect of a waypoint that it may take and does not use. A waypoint
 // that was not measured counts with the usual goodput.
-func (m *Manager) refuge(t turn) float64 {
-	most, _ := m.mostLeft(t, func(string) bool { return false })
-	if !m.detours.exploration.may(t.now) {
+func (w weighing) refuge() float64 {
+	most, _ := w.mostLeft(func(string) bool { return false })
+	if !w.detours.exploration.may(w.now) {
 		return most
 	}
-	for o := range m.spare(t) {
-		if m.detours.history.given(o.Waypoint, t.server, t.now) == 0 {
-			return max(most, m.detours.usualGoodput(t))
+	for o := range w.spare() {
+		if w.detours.history.given(o.Waypoint, w.server, w.now) == 0 {
+			return max(most, w.detours.usualGoodput(w.turn))
 		}
 	}
 	return most

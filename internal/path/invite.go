@@ -41,16 +41,16 @@ type disappointed struct {
 
 // inviting returns the waypoint that states the highest rate, and the connection's poorest detour, if exchanging that
 // would gain clearly. Otherwise who is empty.
-func (m *Manager) inviting(t turn, ready []readySubflow, sum float64) (who string, poorest readySubflow) {
+func (t trying) inviting(ready []readySubflow, sum float64) (who string, poorest readySubflow) {
 	i := slices.IndexFunc(ready, func(s readySubflow) bool { return s.addsNothing() || t.presses(s.subflow) })
 	if i < 0 {
 		return "", poorest
 	}
 	poorest = ready[i]
 	most := max(policy.SameFactor*poorest.rate, poorest.rate+(tryoutGain-1)*sum)
-	for o := range m.unused(t) {
-		is := m.detours.loads[viaOf(&o.Detour)]
-		if is.until.After(t.now) && is.gives > most && !o.Kind.Own() && m.detours.believes(o.Waypoint, t.server, t.now) {
+	for o := range t.unused() {
+		is := t.detours.loads[viaOf(&o.Detour)]
+		if is.until.After(t.now) && is.gives > most && !o.Kind.Own() && t.detours.believes(o.Waypoint, t.server, t.now) {
 			who, most = o.Waypoint, is.gives
 		}
 	}
@@ -58,8 +58,8 @@ func (m *Manager) inviting(t turn, ready []readySubflow, sum float64) (who strin
 }
 
 // accepts decides at random whether the connection follows an invitation now.
-func (m *Manager) accepts(t turn, waypoint string) bool {
-	return m.views.drawAt(t.token, waypoint, t.now)%acceptsOneIn == 0
+func (t trying) accepts(waypoint string) bool {
+	return t.views.drawAt(t.token, waypoint, t.now)%acceptsOneIn == 0
 }
 
 // believes reports whether a waypoint's statement is believed.

@@ -109,21 +109,21 @@ func (t turn) departsAtEnd(e *ended) {
 }
 
 // giveUp ends subflows that do not work, because of err, and records failures of their detours.
-func (m *Manager) giveUp(t turn, err error, gone ...*subflow) {
+func (w weighing) giveUp(err error, gone ...*subflow) {
 	for _, s := range gone {
-		why := SubflowReason{Cause: CauseStalled, Numbers: &Numbers{Silent: t.now.Sub(s.moved)}}
+		why := SubflowReason{Cause: CauseStalled, Numbers: &Numbers{Silent: w.now.Sub(s.moved)}}
 		switch {
 		case errors.Is(err, errSilent):
 			why = SubflowReason{Cause: CauseSilent, Numbers: &Numbers{Silent: s.silent(), Unanswered: int(s.unanswered)}}
 		case errors.Is(err, errOverdue):
 			why = SubflowReason{Cause: CauseOverdue, Numbers: &Numbers{Silent: s.silent()}}
 		}
-		t.planEnd(s, why)
+		w.planEnd(s, why)
 	}
-	t.takeBack(gone...)
+	w.takeBack(gone...)
 	for _, s := range gone {
 		if s.detour != nil {
-			m.detours.failures.add(s.detour, t.server, err, s.since, t.now.Sub(s.since), t.now)
+			w.detours.failures.add(s.detour, w.server, err, s.since, w.now.Sub(s.since), w.now)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (m *Manager) endHoles(t turn) {
 	if len(holes) == 0 {
 		return
 	}
-	m.giveUp(t, errSilent, holes...)
+	m.weighing(t).giveUp(errSilent, holes...)
 	for _, s := range holes {
 		m.recordSilence(s.detour, t.server, s.since, t.now)
 	}
@@ -154,7 +154,7 @@ func (m *Manager) recordFault(d *Detour, server netip.AddrPort, f *fault, began,
 	}
 	for _, c := range m.conns.to(who.server) {
 		if c.leave(who.covers, SubflowReason{Cause: CauseHarm, Numbers: &Numbers{Err: f.err}}) {
-			m.again = append(m.again, c.token)
+			m.conns.stepAgain(c.token)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package path
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -54,10 +53,10 @@ type line struct {
 }
 
 // lineOf returns the queue of this host's line.
-func (m *Manager) lineOf(now time.Time) *line {
-	l := &m.detours.line
-	if !l.at.Equal(now) {
-		l.look(&m.detours.sessions, func(waypoint string) bool { return m.isCarrying(waypoint, now) }, now)
+func (w weighing) lineOf() *line {
+	l := &w.detours.line
+	if !l.at.Equal(w.now) {
+		l.look(&w.detours.sessions, func(waypoint string) bool { return w.conns.carryThrough(waypoint, w.now) }, w.now)
 	}
 	return l
 }
@@ -88,28 +87,18 @@ func (l *line) look(s *sessions, carries func(waypoint string) bool, now time.Ti
 	}
 }
 
-// isCarrying reports whether data just came or went through a waypoint, which could have made a queue there.
-func (m *Manager) isCarrying(waypoint string, now time.Time) bool {
-	return slices.ContainsFunc(m.conns.watched, func(c *conn) bool {
-		return slices.ContainsFunc(c.subflows, func(s *subflow) bool {
-			moves := s.habits != nil && within(s.at, now, closeGap) && s.habits.step.received+s.habits.step.acked > 0
-			return s.waypoint() == waypoint && s.up && (moves || c.slotless && s.flow.in+s.flow.out > 0)
-		})
-	})
-}
-
 // fillsLine reports whether the direct path of a connection that tries out waypoints waits in the queue of this
 // host's line.
-func (m *Manager) fillsLine(t turn) bool {
-	if t.tryouts.omissions.line.until.After(t.now) {
+func (w weighing) fillsLine() bool {
+	if w.tryouts.omissions.line.until.After(w.now) {
 		return false
 	}
-	direct := t.find(func(s *subflow) bool { return s.direct && s.up && !s.backup && s.measuredAt(t.now) })
+	direct := w.find(func(s *subflow) bool { return s.direct && s.up && !s.backup && s.measuredAt(w.now) })
 	if direct == nil {
 		return false
 	}
-	l, queue := m.lineOf(t.now), direct.queue()
-	return l.least >= lineQueue && queue >= lineQueue && l.least.Seconds() >= linePart*queue.Seconds() && (l.several || t.now.Sub(l.since) >= lineWaits)
+	l, queue := w.lineOf(), direct.queue()
+	return l.least >= lineQueue && queue >= lineQueue && l.least.Seconds() >= linePart*queue.Seconds() && (l.several || w.now.Sub(l.since) >= lineWaits)
 }
 
 // passesLine reports whether the session with a detour's waypoint waits about as long as those that show the line's

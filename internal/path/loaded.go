@@ -114,25 +114,25 @@ func (m *Manager) waypointLoaded(v via, until time.Time, gives float64, now time
 
 // drawToLeave decides at random whether the connection leaves a loaded waypoint. It reports whether a detour is to be
 // exchanged.
-func (m *Manager) drawToLeave(t turn) (leaves bool) {
-	if len(m.detours.loads) == 0 || t.now.Sub(t.attention.drew) < drawsEvery {
+func (w weighing) drawToLeave() (leaves bool) {
+	if len(w.detours.loads) == 0 || w.now.Sub(w.attention.drew) < drawsEvery {
 		return false
 	}
-	t.attention.drew = t.now
-	if t.exchangedLately() {
+	w.attention.drew = w.now
+	if w.exchangedLately() {
 		return false
 	}
-	for _, s := range t.subflows {
-		if s.detour == nil || !t.ours(s) || s.setAside() || t.now.Sub(s.since) < staysLeast || t.now.Sub(s.moved) >= drawsEvery {
+	for _, s := range w.subflows {
+		if s.detour == nil || !w.ours(s) || s.setAside() || w.now.Sub(s.since) < staysLeast || w.now.Sub(s.moved) >= drawsEvery {
 			continue
 		}
-		if is := m.detours.loads[viaOf(s.detour)]; !is.until.After(t.now) || is.over || !m.hasUnloaded(t, s) {
+		if is := w.detours.loads[viaOf(s.detour)]; !is.until.After(w.now) || is.over || !w.hasUnloaded(s) {
 			continue
 		}
-		if m.views.drawAt(t.token, s.detour.Waypoint, t.now)%m.detours.loads[viaOf(s.detour)].leavesOneIn(t.now) == 0 {
-			s.crowded, t.exchanged = t.now, t.now
-			t.planEnd(s, SubflowReason{Cause: CauseLoaded})
-			t.exchanges++
+		if w.views.drawAt(w.token, s.detour.Waypoint, w.now)%w.detours.loads[viaOf(s.detour)].leavesOneIn(w.now) == 0 {
+			s.crowded, w.exchanged = w.now, w.now
+			w.planEnd(s, SubflowReason{Cause: CauseLoaded})
+			w.exchanges++
 			return true
 		}
 	}
@@ -140,25 +140,25 @@ func (m *Manager) drawToLeave(t turn) (leaves bool) {
 }
 
 // exchangedLately reports whether the connection made an exchange so recently that it makes no other.
-func (t turn) exchangedLately() bool {
-	return t.exchanges > 0 && t.now.Sub(t.exchanged) < doubled(staysAfter, int(t.exchanges)-1, staysMost)
+func (w weighing) exchangedLately() bool {
+	return w.exchanges > 0 && w.now.Sub(w.exchanged) < doubled(staysAfter, int(w.exchanges)-1, staysMost)
 }
 
 // hasUnloaded reports whether the connection may take a detour in place of s through another waypoint, which is not
 // loaded.
-func (m *Manager) hasUnloaded(t turn, s *subflow) bool {
-	for o := range m.detours.leading(t.server) {
-		remote, ok := m.detours.target(t.conn, &o.Detour)
-		if !ok || o.Waypoint == s.detour.Waypoint || t.taken(&o.Detour, remote) || !m.detours.loads.of(viaOf(&o.Detour), t.now).IsZero() {
+func (w weighing) hasUnloaded(s *subflow) bool {
+	for o := range w.detours.leading(w.server) {
+		remote, ok := w.detours.target(w.conn, &o.Detour)
+		if !ok || o.Waypoint == s.detour.Waypoint || w.taken(&o.Detour, remote) || !w.detours.loads.of(viaOf(&o.Detour), w.now).IsZero() {
 			continue
 		}
-		if r, known := m.detours.history.of(o.Waypoint, t.server); known && r.isShunned(t.now) {
+		if r, known := w.detours.history.of(o.Waypoint, w.server); known && r.isShunned(w.now) {
 			continue
 		}
-		if gives := m.detours.loads[viaOf(&o.Detour)].gives; gives > 0 && gives < policy.SameFactor*t.gets(s) {
+		if gives := w.detours.loads[viaOf(&o.Detour)].gives; gives > 0 && gives < policy.SameFactor*w.gets(s) {
 			continue // one member uses it up
 		}
-		if until, why := m.detours.rests(t, o); !t.now.Before(until) && !why.Lasts() {
+		if until, why := w.detours.rests(w.turn, o); !w.now.Before(until) && !why.Lasts() {
 			return true
 		}
 	}

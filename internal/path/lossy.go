@@ -33,17 +33,17 @@ const (
 func (s *subflow) isLossy() bool { return s.isAside(lossy) }
 
 // setLossyAside sets the subflows aside that lose too much. It reports whether there were any.
-func (m *Manager) setLossyAside(t turn) (found bool) {
-	for _, s := range t.subflows {
-		if !t.ours(s) || s.backup || !s.measuredAt(t.now) || !s.habits.accused() {
+func (w weighing) setLossyAside() (found bool) {
+	for _, s := range w.subflows {
+		if !w.ours(s) || s.backup || !s.measuredAt(w.now) || !s.habits.accused() {
 			continue
 		}
-		if s.isOvertaken(t.now) || t.kind == measure.Bulk && s.unharmed(t.now) {
+		if s.isOvertaken(w.now) || w.kind == measure.Bulk && s.unharmed(w.now) {
 			s.habits.acquit()
 			continue
 		}
-		p, _ := s.loses(t.now)
-		instead, q := t.losesLess(s, p)
+		p, _ := s.loses(w.now)
+		instead, q := w.losesLess(s, p)
 		if instead == nil {
 			continue
 		}
@@ -51,28 +51,28 @@ func (m *Manager) setLossyAside(t turn) (found bool) {
 			s.aside = &aside{}
 		}
 		a := s.aside
-		if a.missed.spares(p, t.now) {
+		if a.missed.spares(p, w.now) {
 			s.habits.acquit()
 			continue
 		}
-		until := t.now.Add(doubled(shunnedFor, a.times, shunnedLongest))
+		until := w.now.Add(doubled(shunnedFor, a.times, shunnedLongest))
 		if s.detour != nil {
-			if shunned := m.detours.history.shun(s.detour.Waypoint, t.server, p, t.now); shunned.After(until) {
+			if shunned := w.detours.history.shun(s.detour.Waypoint, w.server, p, w.now); shunned.After(until) {
 				until = shunned
 			}
 		}
-		*a = aside{cause: lossy, since: t.now, until: until, times: a.times + 1, tried: a.tried, missed: a.missed, why: Verdict{
+		*a = aside{cause: lossy, since: w.now, until: until, times: a.times + 1, tried: a.tried, missed: a.missed, why: Verdict{
 			Waypoint: instead.waypoint(), Loss: p, OtherLoss: q,
 		}}
-		if s.direct && t.kind == measure.Bulk && p < mostMissed {
-			a.missed.with, a.missed.rate = t.goodput(), max(s.habits.goodput.Rates(t.now))
+		if s.direct && w.kind == measure.Bulk && p < mostMissed {
+			a.missed.with, a.missed.rate = w.goodput(), max(s.habits.goodput.Rates(w.now))
 		}
 		s.habits.acquit()
 		if instead.setAside() {
-			t.carryAgain(instead)
+			w.carryAgain(instead)
 		}
-		t.setBackup(s, true)
-		t.departsAside(s)
+		w.setBackup(s, true)
+		w.departsAside(s)
 		found = true
 	}
 	return found
@@ -92,29 +92,29 @@ func (x *missed) spares(loss float64, now time.Time) bool {
 }
 
 // missDirect lets the direct path carry again if the bulk connection misses it. It reports whether it does.
-func (t turn) missDirect() bool {
-	s := t.find(func(s *subflow) bool {
-		return s.isLossy() && s.aside.missed.with > 0 && t.now.Sub(s.aside.since) >= missedAfter
+func (w weighing) missDirect() bool {
+	s := w.find(func(s *subflow) bool {
+		return s.isLossy() && s.aside.missed.with > 0 && w.now.Sub(s.aside.since) >= missedAfter
 	})
 	if s == nil {
 		return false
 	}
 	x := &s.aside.missed
-	misses := t.kind == measure.Bulk && t.goodput() < x.with-missedPart*x.rate && t.has(t.presses)
+	misses := w.kind == measure.Bulk && w.goodput() < x.with-missedPart*x.rate && w.has(w.presses)
 	if x.with = 0; !misses {
 		return false
 	}
-	x.until, x.loss = t.now.Add(sparedFor<<min(x.times, mostSpared)), s.aside.why.Loss
+	x.until, x.loss = w.now.Add(sparedFor<<min(x.times, mostSpared)), s.aside.why.Loss
 	x.times++
-	t.carryAgain(s)
+	w.carryAgain(s)
 	return true
 }
 
 // goodput returns the connection's rate in the last seconds, in bits a second.
-func (t turn) goodput() (sum float64) {
-	for _, s := range t.subflows {
-		if s.measuredAt(t.now) {
-			sum += max(s.habits.goodput.Rates(t.now))
+func (w weighing) goodput() (sum float64) {
+	for _, s := range w.subflows {
+		if s.measuredAt(w.now) {
+			sum += max(s.habits.goodput.Rates(w.now))
 		}
 	}
 	return sum
@@ -147,12 +147,12 @@ func (s *subflow) unharmed(now time.Time) bool {
 
 // losesLess returns a subflow that loses much less than s, and how much it loses. p is the loss of s. The direct path
 // counts as losing nothing until its loss is known.
-func (t turn) losesLess(s *subflow, p float64) (other *subflow, loss float64) {
-	for _, x := range t.subflows {
-		if x == s || !t.ours(x) || x.isLossy() || x.isSpent() || x.isSurplus() || x.suspected() || x.isMute() || !x.stayed(t.now) || x.backoff > 0 || x.habits != nil && x.habits.accused() {
+func (w weighing) losesLess(s *subflow, p float64) (other *subflow, loss float64) {
+	for _, x := range w.subflows {
+		if x == s || !w.ours(x) || x.isLossy() || x.isSpent() || x.isSurplus() || x.suspected() || x.isMute() || !x.stayed(w.now) || x.backoff > 0 || x.habits != nil && x.habits.accused() {
 			continue
 		}
-		q, known := x.loses(t.now)
+		q, known := x.loses(w.now)
 		if !known && !x.direct || known && q*muchLess > p {
 			continue
 		}

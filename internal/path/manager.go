@@ -71,8 +71,7 @@ type Manager struct {
 	elsewhere Memory
 
 	out   actions
-	again []Token // connections that need another step
-	woken bool    // a detour became usable, so connections that are short of one look again
+	woken bool // a detour became usable, so connections that are short of one look again
 	// levels is set when the level of a budget changed, for example because a month began.
 	levels bool
 	swept  time.Time // when expired knowledge was last dropped
@@ -188,12 +187,12 @@ func (m *Manager) Handle(ev Event, now time.Time) []Action {
 	if m.woken {
 		m.wake(now)
 	}
-	for len(m.again) > 0 { // step may append to it
-		token := m.again[0]
-		m.again = m.again[1:]
+	for len(m.conns.again) > 0 { // step may append to it
+		token := m.conns.again[0]
+		m.conns.again = m.conns.again[1:]
 		m.with(token, now, func(turn) {})
 	}
-	m.again = nil
+	m.conns.again = nil
 	return m.out
 }
 

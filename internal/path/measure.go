@@ -54,7 +54,9 @@ func (m *Manager) measured(ev Measured, now time.Time) {
 			t := m.turn(c, now)
 			m.endHoles(t)
 			if !c.slotless {
-				m.weigh(t)
+				if m.weighing(t).weigh() {
+					m.step(t)
+				}
 				m.lookSoon(t)
 			}
 			m.arrange(t)
@@ -122,7 +124,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	s.hear(sm)
 	s.take(sm, t.now, received, acked, !t.slotless)
 	t.keepKnown(s)
-	far := m.leaveFarBehind(t, s)
+	far := m.weighing(t).leaveFarBehind(s)
 	if s.setsOut(t.now) {
 		m.conns.watch(t.conn, t.now)
 	}
@@ -134,7 +136,7 @@ func (m *Manager) sampled(t turn, s *subflow, sm *Sample, complete bool) {
 	t.heard = t.heard || heard
 	stalled := t.stalled(s, m.detours.lost)
 	if stalled {
-		m.giveUp(t, errStalled, s)
+		m.weighing(t).giveUp(errStalled, s)
 		if s.detour != nil && s.silent() >= stalledAfter {
 			m.countSilence(s.detour, t.server, s.since, t.now)
 		}

@@ -51,17 +51,17 @@ func (m *Manager) expectsMessages(t turn) bool {
 
 // wasQuicker reports whether messages to the network of servers lately took much less time over a detour than over the direct
 // path.
-func (m *Manager) wasQuicker(t turn, d *Detour) bool {
-	r, direct := m.record(t, d.Waypoint), m.record(t, "")
-	queue := func(waypoint string) time.Duration { return m.detours.together.queue(waypoint, t.server, t.now) }
-	return r.hasTrip(t.now) && direct.hasTrip(t.now) &&
+func (w weighing) wasQuicker(d *Detour) bool {
+	r, direct := w.record(d.Waypoint), w.record("")
+	queue := func(waypoint string) time.Duration { return w.detours.together.queue(waypoint, w.server, w.now) }
+	return r.hasTrip(w.now) && direct.hasTrip(w.now) &&
 		isQuicker(waits(r.trip, lossCounts*r.lost())+queue(d.Waypoint), waits(direct.trip, lossCounts*direct.surelyLost())+queue(""))
 }
 
 // gather lets the best subflow carry the messages, and sets the others aside. A subflow that is better than the carrier
 // stands by as well until it is chosen (carrier).
-func (m *Manager) gather(t turn) {
-	best := m.carrier(t)
+func (w weighing) gather() {
+	best := w.carrier()
 	if best == nil {
 		return
 	}
@@ -69,46 +69,46 @@ func (m *Manager) gather(t turn) {
 		if best.aside == nil {
 			return // this Manager did not make it a backup
 		}
-		t.carryAgain(best)
+		w.carryAgain(best)
 	}
-	carries := m.estimate(t, best)
-	if a := t.attention; a.carrier != best {
+	carries := w.estimate(best)
+	if a := w.attention; a.carrier != best {
 		if a.carrier != nil {
 			a.changes++
 		}
-		m.messagesLeave(t, a.carrier, carries)
+		w.messagesLeave(a.carrier, carries)
 		a.carrier, a.took = best, carries.wait
 	}
-	for _, s := range t.subflows {
-		if s == best || !t.ours(s) || !s.stayed(t.now) || s.backup && !s.isAside(standsBy) || t.now.Before(s.fullyUp()) {
+	for _, s := range w.subflows {
+		if s == best || !w.ours(s) || !s.stayed(w.now) || s.backup && !s.isAside(standsBy) || w.now.Before(s.fullyUp()) {
 			continue
 		}
-		why := m.estimate(t, s).beside(carries)
+		why := w.estimate(s).beside(carries)
 		if s.backup {
 			s.aside.why = why
 			continue
 		}
-		t.putAside(s, standsBy, why)
+		w.putAside(s, standsBy, why)
 	}
 }
 
 // messagesLeave records that messages left the path of the subflow from for another. It records nothing if from ended or
 // became a backup, or if messages do not wait longer on it.
-func (m *Manager) messagesLeave(t turn, from *subflow, other estimate) {
-	if from == nil || from.backup || !slices.Contains(t.subflows, from) {
+func (w weighing) messagesLeave(from *subflow, other estimate) {
+	if from == nil || from.backup || !slices.Contains(w.subflows, from) {
 		return
 	}
-	if why := m.estimate(t, from).beside(other); why.Wait > why.OtherWait {
-		t.departs(from, false, SubflowReason{Cause: CauseSlower, Other: why.byWait()}, t.now)
+	if why := w.estimate(from).beside(other); why.Wait > why.OtherWait {
+		w.departs(from, false, SubflowReason{Cause: CauseSlower, Other: why.byWait()}, w.now)
 	}
 }
 
 // carrier returns the subflow that should carry the messages, or nil if no subflow is fit. The first choice is made at
 // once. Later, another subflow must be better for a while.
-func (m *Manager) carrier(t turn) *subflow {
-	a := t.attention
-	fit := t.where(func(s *subflow) bool {
-		return t.ours(s) && t.surelyWorks(s) && !s.isLossy() && !s.isSpent() && !s.isSurplus() && s.minRTT > 0 && (!s.backup || s.aside != nil)
+func (w weighing) carrier() *subflow {
+	a := w.attention
+	fit := w.where(func(s *subflow) bool {
+		return w.ours(s) && w.surelyWorks(s) && !s.isLossy() && !s.isSpent() && !s.isSurplus() && s.minRTT > 0 && (!s.backup || s.aside != nil)
 	})
 	if len(fit) == 0 {
 		return nil
@@ -122,7 +122,7 @@ func (m *Manager) carrier(t turn) *subflow {
 	}
 	expected, least := make([]estimate, len(fit)), 0
 	for i, s := range fit {
-		expected[i] = m.estimate(t, s)
+		expected[i] = w.estimate(s)
 		if expected[i].wait < expected[least].wait {
 			least = i
 		}
@@ -140,9 +140,9 @@ func (m *Manager) carrier(t turn) *subflow {
 		return best
 	}
 	if a.challenger != best {
-		a.challenger, a.since = best, t.now
+		a.challenger, a.since = best, w.now
 	}
-	if t.now.Sub(a.since) < t.changesAfter(expected[now], expected[least]) {
+	if w.now.Sub(a.since) < w.changesAfter(expected[now], expected[least]) {
 		return carries
 	}
 	a.challenger = nil
@@ -156,8 +156,8 @@ func isQuicker(wait, carries time.Duration) bool {
 }
 
 // changesAfter returns the time for which another subflow must be better than the carrier.
-func (t turn) changesAfter(carries, other estimate) time.Duration {
-	a := t.attention
+func (w weighing) changesAfter(carries, other estimate) time.Duration {
+	a := w.attention
 	switch {
 	case isQuicker(a.took, carries.wait): // the carrier has become worse
 		share := min(1, muchBetter*other.wait.Seconds()/carries.wait.Seconds())
@@ -171,31 +171,31 @@ func (t turn) changesAfter(carries, other estimate) time.Duration {
 
 // timeAnswers records the times of the answers that just arrived. Data counts as an answer only if the request was
 // sent after all earlier data had arrived, because a stream answers nothing.
-func (t turn) timeAnswers(m measure.Moment) {
-	a := t.attention
-	for _, s := range t.subflows {
-		if !s.measuredAt(t.now) || s.habits.step.received == 0 || m.Asked == math.MaxInt64 {
+func (w weighing) timeAnswers(m measure.Moment) {
+	a := w.attention
+	for _, s := range w.subflows {
+		if !s.measuredAt(w.now) || s.habits.step.received == 0 || m.Asked == math.MaxInt64 {
 			continue
 		}
-		if took := m.Asked - s.habits.step.heard; took > 0 && t.now.Add(-m.Asked).After(a.heard) {
-			s.habits.answers.Take(t.now, took)
+		if took := m.Asked - s.habits.step.heard; took > 0 && w.now.Add(-m.Asked).After(a.heard) {
+			s.habits.answers.Take(w.now, took)
 		}
 	}
 	if m.Heard != math.MaxInt64 {
-		a.heard = later(a.heard, t.now.Add(-m.Heard))
+		a.heard = later(a.heard, w.now.Add(-m.Heard))
 	}
 }
 
 // late returns the time by which answers over the subflow are later than its round trip explains, compared with the
 // best other subflow. If nothing is known of another, it counts as faster. That shows when it carries.
-func (t turn) late(s *subflow) time.Duration {
+func (w weighing) late(s *subflow) time.Duration {
 	own, known := s.beyondTrip()
-	if !known || s.direct && t.now.Sub(s.habits.answers.At()) > lateStays {
+	if !known || s.direct && w.now.Sub(s.habits.answers.At()) > lateStays {
 		return 0
 	}
 	least := own
-	for _, x := range t.subflows {
-		if x == s || !t.ours(x) {
+	for _, x := range w.subflows {
+		if x == s || !w.ours(x) {
 			continue
 		}
 		other, known := x.beyondTrip()
@@ -230,9 +230,9 @@ type estimate struct {
 
 // estimate estimates what messages may expect of the subflow. The direct path has the benefit of the doubt, because over few
 // packets a loss seems greater than it is now and then.
-func (m *Manager) estimate(t turn, s *subflow) estimate {
-	r := m.record(t, s.waypoint())
-	e := estimate{waypoint: s.waypoint(), trip: t.answersIn(s), loss: r.lost(), surely: r.surelyLost()}
+func (w weighing) estimate(s *subflow) estimate {
+	r := w.record(s.waypoint())
+	e := estimate{waypoint: s.waypoint(), trip: w.answersIn(s), loss: r.lost(), surely: r.surelyLost()}
 	if s.direct {
 		e.loss = e.surely
 	}
@@ -241,7 +241,7 @@ func (m *Manager) estimate(t turn, s *subflow) estimate {
 }
 
 // wait estimates how long a message over the subflow waits for its answer.
-func (m *Manager) wait(t turn, s *subflow) time.Duration { return m.estimate(t, s).wait }
+func (w weighing) wait(s *subflow) time.Duration { return w.estimate(s).wait }
 
 // isBetter reports whether messages should leave the subflow that carries them for this one.
 func (e estimate) isBetter(carries estimate) bool {
@@ -263,19 +263,19 @@ func (e estimate) beside(carries estimate) Verdict {
 
 // answersIn estimates how long a message over the subflow waits for its answer if no packet is lost: a round trip with its
 // queue, and the time that its answers take beyond that.
-func (t turn) answersIn(s *subflow) time.Duration {
+func (w weighing) answersIn(s *subflow) time.Duration {
 	trip := s.minRTT
 	if s.habits != nil {
-		trip = max(trip, s.habits.trip.Now(t.now))
+		trip = max(trip, s.habits.trip.Now(w.now))
 	}
-	return trip + t.late(s)
+	return trip + w.late(s)
 }
 
 // record returns what was measured of the path through a waypoint, or of the direct path, as it counts for messages.
-func (m *Manager) record(t turn, waypoint string) record {
-	r, _ := m.detours.history.of(waypoint, t.server)
+func (w weighing) record(waypoint string) record {
+	r, _ := w.detours.history.of(waypoint, w.server)
 	if waypoint == "" {
-		return r.aged(t.now)
+		return r.aged(w.now)
 	}
 	return r
 }

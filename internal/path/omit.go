@@ -123,13 +123,13 @@ func (o *omissions) looks(t turn) bool {
 
 // omit takes the next step of the omissions of a connection that has screened. It reports whether that changed
 // anything.
-func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
+func (t trying) omit(total uint64, flows int) (changed bool) {
 	o := &t.tryouts.omissions
 	carrying := t.carriers()
 	repaired := (o.line.isRecent(t.now) || t.has((*subflow).addsNothing)) && t.has(t.isRepaired)
 	hole := repaired || o.repaired // the first sample afterwards has what arrived meanwhile
 	o.repaired = repaired
-	o.pauses(t, carrying)
+	o.pauses(t.turn, carrying)
 	presses := slices.ContainsFunc(carrying, t.presses) || slices.ContainsFunc(carrying, t.pausesOthers)
 	steady := !t.busy() && !hole && presses && t.areSteady(carrying)
 	o.sum.take(carrying, steady, total, flows, t.now)
@@ -137,10 +137,10 @@ func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 		o.begin(reading{t.now, total})
 	}
 	if o.trials() {
-		return t.judgeOmission(m, carrying, total, flows)
+		return t.judgeOmission(carrying, total, flows)
 	}
 	line := o.line.last.Equal(t.now)
-	if m.wakeOmitted(t, carrying, total, line) {
+	if t.wakeOmitted(carrying, total, line) {
 		return true
 	}
 	sum, over := o.sum.rate(total, t.now)
@@ -157,15 +157,15 @@ func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 	}
 	var list []readySubflow
 	if line {
-		list = m.detoursBehindLine(t)
-	} else if s := m.omissible(t, sum); s.subflow != nil {
+		list = t.detoursBehindLine()
+	} else if s := t.omissible(sum); s.subflow != nil {
 		list = append(list, s)
 	}
 	if len(list) == 0 {
 		o.due = t.now.Add(time.Second)
 		return false
 	}
-	if !m.detours.holds(t) {
+	if !t.detours.holds(t.turn) {
 		return false
 	}
 	o.trial, o.began, o.byLine, o.from, o.before, o.rate, o.flows = o.trial[:0], t.now, line, reading{}, sum, 0, flows
@@ -180,7 +180,7 @@ func (m *Manager) omit(t turn, total uint64, flows int) (changed bool) {
 // detoursBehindLine returns the detours to omit because the line is full: they carry, may give their places, and pass
 // the line. A detour that carries much more than the direct path does not make it wait. Without it, the line would
 // take long to fill again.
-func (m *Manager) detoursBehindLine(t turn) (list []readySubflow) {
+func (t trying) detoursBehindLine() (list []readySubflow) {
 	direct := 0.0
 	for _, s := range t.carriers() {
 		if s.direct {
@@ -189,7 +189,7 @@ func (m *Manager) detoursBehindLine(t turn) (list []readySubflow) {
 		}
 	}
 	for _, s := range t.subflows {
-		if s.detour != nil && !s.detour.Kind.Own() && !s.backup && m.exchangeable(t, s) && m.detours.passesLine(s.detour, t.now) {
+		if s.detour != nil && !s.detour.Kind.Own() && !s.backup && t.exchangeable(s) && t.detours.passesLine(s.detour, t.now) {
 			if rate, _ := t.steadyRate(s); rate <= lineFollows*direct {
 				list = append(list, readySubflow{s, rate})
 			}
@@ -202,14 +202,14 @@ func (s *subflow) isAccused() bool { return s.habits != nil && s.habits.accused(
 
 // omissible returns the detour to omit next. Of those that were not omitted for longest, it is the one whose data
 // waits longest for what it carries. Its subflow is nil if there is none.
-func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
+func (t trying) omissible(sum float64) (best readySubflow) {
 	o := &t.tryouts.omissions
 	own := 0.0
 	for _, s := range t.carriers() {
 		rate, _ := t.steadyRate(s)
 		own += rate
 	}
-	credit, flees := omitCreditAlone, m.refuge(t) > 0
+	credit, flees := omitCreditAlone, t.refuge() > 0
 	if flees {
 		credit = omitCredit
 	}
@@ -228,7 +228,7 @@ func (m *Manager) omissible(t turn, sum float64) (best readySubflow) {
 		loss, _ := s.loses(t.now)
 		return waits(s.habits.step.trip, loss).Seconds() / max(s.rate, 1)
 	}
-	for _, s := range m.ready(t) {
+	for _, s := range t.ready() {
 		if s.detour.Kind.Own() || !t.suspicious(s.subflow) || s.rate > omitPart*own || flees && s.isFalling() {
 			continue
 		}
@@ -250,7 +250,7 @@ func (s *subflow) isFalling() bool {
 }
 
 // suspicious reports whether the other subflows are likely to wait for the data of a subflow.
-func (t turn) suspicious(s *subflow) bool {
+func (t trying) suspicious(s *subflow) bool {
 	loss, known := s.loses(t.now)
 	if known && loss >= measure.Bad {
 		return false // it is set aside for that as soon as it is certain (lossy.go), and the history remembers that
@@ -262,7 +262,7 @@ func (t turn) suspicious(s *subflow) bool {
 }
 
 // pausesOthers reports whether the others pause because a subflow is slow, and miss about as much as it carries.
-func (t turn) pausesOthers(s *subflow) bool {
+func (t trying) pausesOthers(s *subflow) bool {
 	rate, known := t.steadyRate(s)
 	return known && t.tryouts.omissions.missed > pausesCost*rate && t.isSlow(s)
 }
@@ -290,7 +290,7 @@ func (o *omissions) pauses(t turn, carrying []*subflow) {
 
 // isSlow reports whether the sender's buffer may fill while a subflow carries one burst. What the others carry meanwhile
 // comes later in the stream, and stays in the buffer.
-func (t turn) isSlow(s *subflow) bool {
+func (t trying) isSlow(s *subflow) bool {
 	rate, known := t.steadyRate(s)
 	if !known || rate <= 0 {
 		return false
@@ -306,7 +306,7 @@ func (t turn) isSlow(s *subflow) bool {
 }
 
 // isRepaired reports whether a direct path that carries delivers nothing now, because lost packets are sent again.
-func (t turn) isRepaired(s *subflow) bool {
+func (t trying) isRepaired(s *subflow) bool {
 	if !s.direct || !s.up || s.backup || s.habits == nil || s.habits.step.received+s.habits.step.acked > 0 {
 		return false
 	}
@@ -320,22 +320,22 @@ func (s *subflow) delivers() bool { return s.habits != nil && s.habits.step.rece
 func (s *subflow) queue() time.Duration { return s.habits.step.trip - s.habits.trip.Base() }
 
 // drains reports whether a detour that is omitted now still delivers what it had queued. The others wait for that.
-func (t turn) drains() bool {
-	if t.tryouts == nil || t.now.Sub(t.tryouts.omissions.began) >= omitDrains {
+func (w weighing) drains() bool {
+	if w.tryouts == nil || w.now.Sub(w.tryouts.omissions.began) >= omitDrains {
 		return false
 	}
-	return slices.ContainsFunc(t.tryouts.omissions.trial, func(s *subflow) bool { return s.addsNothing() && !s.isQuiet() })
+	return slices.ContainsFunc(w.tryouts.omissions.trial, func(s *subflow) bool { return s.addsNothing() && !s.isQuiet() })
 }
 
 // judgeOmission ends an omission when its result is known or something else has changed. It reports whether a detour
 // carries again.
-func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows int) bool {
+func (t trying) judgeOmission(carrying []*subflow, total uint64, flows int) bool {
 	o := &t.tryouts.omissions
-	m.detours.holds(t)
+	t.detours.holds(t.turn)
 	gone := slices.ContainsFunc(o.trial, func(s *subflow) bool { return !slices.Contains(t.subflows, s) || !s.addsNothing() })
 	if gone || !slices.Equal(carrying, o.carriers) || flows != o.flows || total < o.from.bytes ||
 		t.fled.After(o.began) || t.exchanged.After(o.began) || t.now.Sub(o.began) >= omitMost {
-		o.wait(t)
+		o.wait(t.turn)
 		return t.wakeAll()
 	}
 	age := t.now.Sub(o.began)
@@ -363,29 +363,29 @@ func (t turn) judgeOmission(m *Manager, carrying []*subflow, total uint64, flows
 	}
 	o.spent += max(0, o.before-sum) * over.Seconds()
 	if falls || sum < o.before && !slices.ContainsFunc(carrying, t.presses) { // else the program may have less to send
-		o.wait(t)
+		o.wait(t.turn)
 		if o.byLine {
 			o.line.refute(t.now)
 			o.alone = time.Time{}
-			m.detours.line.isNot(t)
+			t.detours.line.isNot(t.turn)
 		}
 		for _, s := range o.trial {
 			t.carryAgain(s)
-			m.detours.history.added(s.waypoint(), t.server)
+			t.detours.history.added(s.waypoint(), t.server)
 		}
 		o.end()
 		o.carriers = t.carriers()
 		return true
 	}
 	if o.byLine {
-		m.detours.line.proven, m.detours.line.rate = t.now, sum
+		t.detours.line.proven, t.detours.line.rate = t.now, sum
 	}
 	for _, s := range o.trial {
 		s.aside.why = Verdict{With: o.before, Without: sum, Line: o.byLine}
 		if o.byLine {
 			s.aside.until = t.now.Add(o.stands)
 		} else {
-			s.aside.until = m.detours.history.addedNothing(s.waypoint(), t.server, s.aside.why, standsFor, t.now)
+			s.aside.until = t.detours.history.addedNothing(s.waypoint(), t.server, s.aside.why, standsFor, t.now)
 		}
 		t.departsAside(s)
 	}
@@ -436,9 +436,9 @@ func (o *omissions) wait(t turn) {
 }
 
 // idle returns the detours that stand by because they add nothing and may give their places.
-func (m *Manager) idle(t turn) (list []readySubflow) {
+func (t trying) idle() (list []readySubflow) {
 	for _, s := range t.subflows {
-		if s.addsNothing() && m.exchangeable(t, s) && t.carriesWithout(s) && t.kind == measure.Bulk {
+		if s.addsNothing() && t.exchangeable(s) && t.carriesWithout(s) && t.kind == measure.Bulk {
 			list = append(list, readySubflow{s, 0})
 		}
 	}

@@ -54,7 +54,7 @@ func (m *Manager) openDetours(t turn) {
 		t.tried = t.tried || choice.Why.Explored
 	}
 	if plan.Replace && (t.leaveLossy() || t.leaveCrowded()) {
-		m.again = append(m.again, t.token)
+		m.conns.stepAgain(t.token)
 	}
 	m.places.askingForMore(t)
 	t.capped = plan.Capped
@@ -182,7 +182,7 @@ func (m *Manager) asideAtFirst(t turn, d *Detour, choice policy.Choice) *aside {
 	switch {
 	case choice.Aside:
 		return &aside{cause: lossy, since: t.now, until: choice.Why.Shunned, why: Verdict{Loss: choice.Why.Loss}}
-	case !choice.Standby && m.expectsMessages(t) && !m.wasQuicker(t, d):
+	case !choice.Standby && m.expectsMessages(t) && !m.weighing(t).wasQuicker(d):
 		return &aside{cause: standsBy, since: t.now}
 	case !choice.Standby && m.beginsBehindLine(t, d):
 		return &aside{cause: behindLine, since: t.now}

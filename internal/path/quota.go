@@ -71,7 +71,7 @@ func (m *Manager) spend(t turn, s *subflow, bytes uint64) {
 		return
 	}
 	for _, c := range m.conns.where(func(c *conn) bool { return c.rule == t.rule }) {
-		m.again = append(m.again, c.token)
+		m.conns.stepAgain(c.token)
 	}
 }
 

@@ -28,68 +28,83 @@ const (
 	similar = 0.25
 )
 
+// screeningWay tells how a connection screens. The zero value means that its detours may give their places at the same
+// time.
+type screeningWay uint8
+
+const (
+	// oneByOne means that they give them one at a time, because the direct path carries most.
+	oneByOne screeningWay = iota + 1
+	// onlyBeside means that the connection screens only as long as it can do so beside its detours, because the direct
+	// path carries much more than they do.
+	onlyBeside
+)
+
 // screen gives the place of a detour whose rate is known to a waypoint that was not measured, or adds a place for it. If no such
 // waypoint is left, it gives the place to a waypoint that gave more. It reports whether a waypoint has a place.
-func (m *Manager) screen(t turn) bool {
+func (t trying) screen() bool {
 	tr := t.tryouts
-	ready := m.ready(t)
+	ready := t.ready()
 	if tr.screened > 0 { // a burden (burden.go) that stands by would keep its place from the others
-		ready = append(m.idle(t), ready...)
+		ready = append(t.idle(), ready...)
 	}
 	if len(ready) == 0 || t.busy() {
 		if tr.screened == 0 && tr.omissions.guessed && !t.has(func(s *subflow) bool { return s.detour != nil && !s.addsNothing() }) {
-			m.endScreening(t) // so that the omissions go on
+			t.endScreening() // so that the omissions go on
 		}
 		return false
 	}
 	if tr.extra && !t.has(func(s *subflow) bool { rate, _ := t.steadyRate(s); return rate > 0 }) {
 		return false // the program pauses, so the rates show nothing
 	}
-	unmeasured := m.unmeasured(t)
-	if !m.isWorthScreening(t, ready, unmeasured) || !m.detours.holds(t) {
+	unmeasured := t.unmeasured()
+	if !t.isWorthScreening(ready, unmeasured) || !t.detours.holds(t.turn) {
 		return false
 	}
 	for _, s := range ready {
 		if !s.addsNothing() {
-			m.result(t, s)
+			t.result(s)
 		}
 	}
 	if tr.extra && t.has(func(s *subflow) bool { return s.detour != nil && s.isLossy() }) {
 		return t.leaveLossy()
 	}
 	next := ""
-	if len(unmeasured) > 0 && tr.screened < screensMost && m.detours.exploration.may(t.now) {
+	if len(unmeasured) > 0 && tr.screened < screensMost && t.detours.exploration.may(t.now) {
 		next = unmeasured[0]
 	}
-	if next != "" && m.mayAddExtra(t) {
-		m.countScreened(t, next)
+	if next != "" && t.mayAddExtra() {
+		t.countScreened(next)
 		tr.extra = true
 		tr.next, tr.tries, tr.nextAt = next, true, t.now
 		return true
 	}
-	return m.givePlace(t, ready, next)
+	return t.givePlace(ready, next)
 }
 
 // isWorthScreening reports whether the connection begins or goes on to screen. Otherwise it ends the screening, unless that is
 // not known yet.
-func (m *Manager) isWorthScreening(t turn, ready []readySubflow, unmeasured []string) bool {
+func (t trying) isWorthScreening(ready []readySubflow, unmeasured []string) bool {
 	tr := t.tryouts
 	if tr.screened == 0 && (len(unmeasured) == 0 || tr.informed) {
-		m.endScreening(t)
+		t.endScreening()
 		return false
 	}
 	share := t.directShare()
-	if share < screensBelow || tr.screened > 0 && !tr.onlyBeside {
+	if share < screensBelow || tr.screened > 0 && tr.way != onlyBeside {
 		return true
 	}
 	if tr.screened == 0 && t.has(t.mayGrow) {
 		return false
 	}
 	direct, _ := t.carriedRates()
-	tr.oneByOne = share < nearlyAll && ready[len(ready)-1].rate >= similar*direct
-	tr.onlyBeside = share < nearlyAll && !tr.oneByOne && (t.hasExtra() || m.mayAddExtra(t))
-	if !tr.oneByOne && !tr.onlyBeside {
-		m.endScreening(t)
+	switch most := ready[len(ready)-1].rate; {
+	case share < nearlyAll && most >= similar*direct:
+		tr.way = oneByOne
+	case share < nearlyAll && (t.hasExtra() || t.mayAddExtra()):
+		tr.way = onlyBeside
+	default:
+		t.endScreening()
 		tr.unscreened = share < nearlyAll
 		tr.gap = tr.leastGap()
 		return false
@@ -99,7 +114,7 @@ func (m *Manager) isWorthScreening(t turn, ready []readySubflow, unmeasured []st
 
 // givePlace gives the place of a detour to the next waypoint that was not measured. If there is none, it gives it to one that gave
 // more, or else ends the screening. It reports whether it gave a place.
-func (m *Manager) givePlace(t turn, ready []readySubflow, next string) bool {
+func (t trying) givePlace(ready []readySubflow, next string) bool {
 	tr := t.tryouts
 	settled := true
 	for i, s := range ready {
@@ -107,11 +122,11 @@ func (m *Manager) givePlace(t turn, ready []readySubflow, next string) bool {
 			settled = settled && t.now.Sub(later(s.since, s.told.at)) >= 2*measure.SteadyMost
 			continue
 		}
-		if (next != "" || tr.extra) && !m.mayGive(t, s) {
+		if (next != "" || tr.extra) && !t.mayGive(s) {
 			continue
 		}
 		if next != "" {
-			m.countScreened(t, next)
+			t.countScreened(next)
 			t.yield(s.subflow, policy.Comparison{Waypoint: next, Goodput: s.rate}, nil)
 			return true
 		}
@@ -119,37 +134,37 @@ func (m *Manager) givePlace(t turn, ready []readySubflow, next string) bool {
 		if tr.extra {
 			stays = ready[min(i+1, len(ready)-1)].rate // because the poorest ends anyway
 		}
-		if best, goodput := m.bestTried(t); goodput >= tryoutGain*stays && goodput > 0 && tr.returned < returnsMost {
+		if best, goodput := t.bestTried(); goodput >= tryoutGain*stays && goodput > 0 && tr.returned < returnsMost {
 			tr.returned++
 			t.yield(s.subflow, policy.Comparison{Waypoint: best, Goodput: s.rate, OtherGoodput: goodput}, nil)
 			return true
 		}
 	}
-	all := t.beside(func(s *subflow) bool { return s.detour != nil && !m.detours.steering.wants(s.waypoint()) })
+	all := t.beside(func(s *subflow) bool { return s.detour != nil && !t.detours.steering.wants(s.waypoint()) })
 	if tr.screened > 0 && next == "" && settled && len(ready) == all {
-		m.endScreening(t)
+		t.endScreening()
 	}
 	return false
 }
 
 // countScreened counts a waypoint that gets a place to be measured.
-func (m *Manager) countScreened(t turn, waypoint string) {
+func (t trying) countScreened(waypoint string) {
 	t.tryouts.screened++
-	m.detours.history.retries(waypoint, t.server, t.now)
+	t.detours.history.retries(waypoint, t.server, t.now)
 }
 
 // mayGive reports whether a detour may give its place in the screening now. All of a connection's detours may at the same time,
 // unless the direct path carries most, or the connection has an extra detour (extra.go). Then only the poorest may. While it
 // gives its place, another one is not the poorest.
-func (m *Manager) mayGive(t turn, s readySubflow) bool {
-	return !t.tryouts.oneByOne && !t.tryouts.extra || !t.has(func(x *subflow) bool {
+func (t trying) mayGive(s readySubflow) bool {
+	return t.tryouts.way != oneByOne && !t.tryouts.extra || !t.has(func(x *subflow) bool {
 		rate, _ := t.steadyRate(x)
-		return rate < s.rate && m.exchangeable(t, x) && (!x.backup || x.yields())
+		return rate < s.rate && t.exchangeable(x) && (!x.backup || x.yields())
 	})
 }
 
 // directShare returns the share of the connection's data that the direct path carries.
-func (t turn) directShare() float64 {
+func (t trying) directShare() float64 {
 	direct, sum := t.carriedRates()
 	if sum == 0 {
 		return 0
@@ -159,7 +174,7 @@ func (t turn) directShare() float64 {
 
 // carriedRates returns the rates of the direct path and of all paths that carry, in bits a second. A subflow whose rate is not
 // known yet (mayGrow) does not count.
-func (t turn) carriedRates() (direct, sum float64) {
+func (t trying) carriedRates() (direct, sum float64) {
 	for _, s := range t.subflows {
 		if s.backup || !s.measuredAt(t.now) {
 			continue
@@ -174,7 +189,7 @@ func (t turn) carriedRates() (direct, sum float64) {
 }
 
 // mayGrow reports whether the subflow carries data and its rate may still grow.
-func (t turn) mayGrow(s *subflow) bool {
+func (t trying) mayGrow(s *subflow) bool {
 	if !s.up || s.backup || !s.carried() || !s.measuredAt(t.now) {
 		return false
 	}
@@ -185,13 +200,13 @@ func (t turn) mayGrow(s *subflow) bool {
 // isInformed reports whether other connections measured the waypoints in use and at least as many as they did not. A
 // screening would then give the place of a detour that is known to be good to one that is probably not. Challenges try
 // the other waypoints one at a time.
-func (m *Manager) isInformed(t turn) bool {
+func (t trying) isInformed() bool {
 	measured := map[string]bool{}
 	for _, s := range t.subflows {
 		if s.detour == nil || s.detour.Kind.Own() {
 			continue
 		}
-		if m.detours.history.given(s.detour.Waypoint, t.server, t.now) == 0 {
+		if t.detours.history.given(s.detour.Waypoint, t.server, t.now) == 0 {
 			return false
 		}
 		measured[s.detour.Waypoint] = true
@@ -199,18 +214,18 @@ func (m *Manager) isInformed(t turn) bool {
 	if len(measured) == 0 {
 		return false
 	}
-	for o := range m.spare(t) {
-		if !o.Kind.Own() && m.detours.history.given(o.Waypoint, t.server, t.now) > 0 {
+	for o := range t.spare() {
+		if !o.Kind.Own() && t.detours.history.given(o.Waypoint, t.server, t.now) > 0 {
 			measured[o.Waypoint] = true
 		}
 	}
-	return len(measured) >= len(m.unmeasured(t))
+	return len(measured) >= len(t.unmeasured())
 }
 
 // endScreening ends the screening. The detours in use keep their places.
-func (m *Manager) endScreening(t turn) {
+func (t trying) endScreening() {
 	t.tryouts.over, t.tryouts.ended, t.tryouts.due = true, t.now, t.now.Add(sumBefore)
-	m.endExtra(t)
+	t.endExtra()
 	if t.tryouts.screened > 0 {
 		for _, s := range t.subflows {
 			t.claim(s)
@@ -219,7 +234,7 @@ func (m *Manager) endScreening(t turn) {
 }
 
 // claim makes a detour that was tried out keep its place, and records the result as the reason.
-func (t turn) claim(s *subflow) {
+func (t trying) claim(s *subflow) {
 	if s.why == nil || s.detour == nil {
 		return
 	}
@@ -235,16 +250,16 @@ func (t turn) claim(s *subflow) {
 
 // unmeasured returns the waypoints that the connection may take and that were not measured. Those that other members
 // rate best come first.
-func (m *Manager) unmeasured(t turn) []string {
+func (t trying) unmeasured() []string {
 	type found struct {
 		waypoint string
 		rank     int
 		draw     uint64
 	}
 	var list []found
-	for o := range m.spare(t) {
-		if m.isUnmeasured(t, o) && !slices.ContainsFunc(list, func(x found) bool { return x.waypoint == o.Waypoint }) {
-			list = append(list, found{o.Waypoint, m.detours.rank(o.Waypoint, false, true, t.now), m.views.draw(t.token, o.Waypoint)})
+	for o := range t.spare() {
+		if t.isUnmeasured(o) && !slices.ContainsFunc(list, func(x found) bool { return x.waypoint == o.Waypoint }) {
+			list = append(list, found{o.Waypoint, t.detours.rank(o.Waypoint, false, true, t.now), t.views.draw(t.token, o.Waypoint)})
 		}
 	}
 	slices.SortFunc(list, func(a, b found) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.draw, b.draw)) })
@@ -257,9 +272,9 @@ func (m *Manager) unmeasured(t turn) []string {
 
 // isUnmeasured reports whether it is unknown what a waypoint gives bulk traffic, it is worth trying out, and the
 // connection has not tried it out.
-func (m *Manager) isUnmeasured(t turn, o *offered) bool {
-	r, _ := m.detours.history.of(o.Waypoint, t.server)
-	if o.Kind.Own() || r.isShunned(t.now) || r.nothing.lasts(t.now) || m.detours.history.given(o.Waypoint, t.server, t.now) > 0 {
+func (t trying) isUnmeasured(o *offered) bool {
+	r, _ := t.detours.history.of(o.Waypoint, t.server)
+	if o.Kind.Own() || r.isShunned(t.now) || r.nothing.lasts(t.now) || t.detours.history.given(o.Waypoint, t.server, t.now) > 0 {
 		return false
 	}
 	if lost := within(r.at, t.now, trustsFor) && r.lost() >= measure.Bad; lost || r.retries > 0 && within(r.retried, t.now, retryTime(r.retries)) {
@@ -270,20 +285,20 @@ func (m *Manager) isUnmeasured(t turn, o *offered) bool {
 }
 
 // isAvoided reports whether a waypoint's detours lately lost too much, or added nothing.
-func (m *Manager) isAvoided(t turn, o *offered) bool {
-	r, _ := m.detours.history.of(o.Waypoint, t.server)
-	return r.isShunned(t.now) || r.nothing.lasts(t.now)
+func (w weighing) isAvoided(o *offered) bool {
+	r, _ := w.detours.history.of(o.Waypoint, w.server)
+	return r.isShunned(w.now) || r.nothing.lasts(w.now)
 }
 
 // bestTried returns the waypoint that gives most of those that the connection may take. What the connection measured
 // itself comes before what others of this host measured.
-func (m *Manager) bestTried(t turn) (best string, goodput float64) {
-	for o := range m.spare(t) {
-		if o.Kind.Own() || m.isAvoided(t, o) || t.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint }) {
+func (w weighing) bestTried() (best string, goodput float64) {
+	for o := range w.spare() {
+		if o.Kind.Own() || w.isAvoided(o) || w.has(func(s *subflow) bool { return s.yields() && s.aside.why.Waypoint == o.Waypoint }) {
 			continue
 		}
-		gives := m.detours.leaves(o.Waypoint, t.server, t.now)
-		if r, tried := t.tryouts.of(o.Waypoint); tried {
+		gives := w.detours.leaves(o.Waypoint, w.server, w.now)
+		if r, tried := w.tryouts.of(o.Waypoint); tried {
 			gives = r.Goodput
 		}
 		if gives > goodput {

@@ -162,7 +162,7 @@ func (s *sessions) due(now time.Time) bool {
 
 // asksSessions reports whether the connection needs the sessions to be measured often: while its detours are young, or
 // while signs of a full line are uncertain.
-func (t turn) asksSessions(line bool) bool {
+func (t trying) asksSessions(line bool) bool {
 	return t.has(func(s *subflow) bool {
 		if s.isBehindLine() {
 			return t.now.Sub(t.tryouts.began) < asksFor

@@ -118,41 +118,41 @@ type regime struct {
 }
 
 // compare compares the present regime of a connection that was just sampled closely with the one before.
-func (m *Manager) compare(t turn, moment measure.Moment) {
-	of, ok := t.pairCarries()
-	if t.kind != measure.Bulk || !ok {
-		t.attention.besides = nil
+func (w weighing) compare(moment measure.Moment) {
+	of, ok := w.pairCarries()
+	if w.kind != measure.Bulk || !ok {
+		w.attention.besides = nil
 		return
 	}
-	if t.attention.besides == nil {
-		t.attention.besides = &besides{}
+	if w.attention.besides == nil {
+		w.attention.besides = &besides{}
 	}
-	b := t.attention.besides
+	b := w.attention.besides
 	if of != b.now.of {
-		*b = besides{before: b.now, now: regime{of: of, began: t.now}}
+		*b = besides{before: b.now, now: regime{of: of, began: w.now}}
 		if !b.before.steady() {
 			b.before = regime{}
 		}
 	}
-	b.now.take(moment, t.now)
+	b.now.take(moment, w.now)
 	if b.before.steady() && b.now.steady() {
 		one, two := &b.before, &b.now
 		if one.of[1] != nil {
 			one, two = two, one
 		}
-		m.pair(t, one, two)
+		w.pair(one, two)
 		b.before = regime{}
 	}
 }
 
 // pairCarries returns the subflows that carry, in the connection's order. ok is false if there are more than two, or
 // none.
-func (t turn) pairCarries() (of [2]*subflow, ok bool) {
+func (w weighing) pairCarries() (of [2]*subflow, ok bool) {
 	n := 0
-	for _, s := range t.subflows {
+	for _, s := range w.subflows {
 		switch {
 		case !s.up || s.backup:
-		case n == len(of) || !t.ours(s):
+		case n == len(of) || !w.ours(s):
 			return of, false
 		default:
 			of[n] = s
@@ -197,7 +197,7 @@ func (r *regime) rate(s *subflow) float64 {
 }
 
 // pair compares a regime in which one subflow carried with one in which another carried beside it.
-func (m *Manager) pair(t turn, one, two *regime) {
+func (w weighing) pair(one, two *regime) {
 	stayed := one.of[0]
 	came := two.of[0]
 	if came == stayed {
@@ -206,5 +206,5 @@ func (m *Manager) pair(t turn, one, two *regime) {
 	if one.of[1] != nil || came == nil || !slices.Contains(two.of[:], stayed) {
 		return
 	}
-	m.detours.sharings.add(came.waypoint(), stayed.waypoint(), t.server, two.rate(came), two.rate(stayed)-one.rate(stayed), t.now)
+	w.detours.sharings.add(came.waypoint(), stayed.waypoint(), w.server, two.rate(came), two.rate(stayed)-one.rate(stayed), w.now)
 }

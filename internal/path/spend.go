@@ -41,7 +41,7 @@ func (m *Manager) count(a account, received, sent uint64) {
 func (m *Manager) followBudgets() {
 	m.levels = false
 	for _, c := range m.conns.all() {
-		m.again = append(m.again, c.token)
+		m.conns.stepAgain(c.token)
 	}
 }
 

@@ -59,12 +59,12 @@ func (t turn) carriers() []*subflow {
 
 // carriersStall reports whether all subflows that carry have become silent in the middle of traffic, while others are
 // set aside.
-func (t turn) carriersStall() bool {
-	if !t.has(func(s *subflow) bool { return (s.setAside() && !s.isSpent() || s.standby) && t.ours(s) }) {
+func (w weighing) carriersStall() bool {
+	if !w.has(func(s *subflow) bool { return (s.setAside() && !s.isSpent() || s.standby) && w.ours(s) }) {
 		return false
 	}
-	carriers := t.carriers()
-	return len(carriers) > 0 && !slices.ContainsFunc(carriers, func(s *subflow) bool { return !s.measuredAt(t.now) || !t.silentNow(s) })
+	carriers := w.carriers()
+	return len(carriers) > 0 && !slices.ContainsFunc(carriers, func(s *subflow) bool { return !s.measuredAt(w.now) || !w.silentNow(s) })
 }
 
 // surelySilent reports whether a subflow's timer or unanswered probes prove that nothing gets through.
@@ -74,17 +74,17 @@ func (s *subflow) surelySilent() bool {
 
 // silentNow reports whether a subflow that carries has become silent: sent data or probes have no answer, or data
 // does not come that arrived steadily or was asked for.
-func (t turn) silentNow(s *subflow) bool {
+func (w weighing) silentNow(s *subflow) bool {
 	switch {
 	case s.surelySilent():
 		return true
-	case t.now.Before(t.attention.stalls.calm):
+	case w.now.Before(w.attention.stalls.calm):
 		return false
-	case !s.waiting.IsZero() && t.now.Sub(s.waiting) >= max(stallLeast, stallTrips*s.minRTT), t.kind == measure.Messages && t.isOverdue(s):
+	case !s.waiting.IsZero() && w.now.Sub(s.waiting) >= max(stallLeast, stallTrips*s.minRTT), w.kind == measure.Messages && w.isOverdue(s):
 		return true
 	}
-	late, steady, ok := t.lateAfter(s)
-	if !ok || t.drains() {
+	late, steady, ok := w.lateAfter(s)
+	if !ok || w.drains() {
 		return false
 	}
 	asked := s.habits.step.asked < s.habits.step.heard
@@ -112,22 +112,22 @@ func (t turn) lateAt(s *subflow) time.Time {
 }
 
 // callUp lets all subflows that were set aside carry again, because the others stall.
-func (t turn) callUp() {
-	a := &t.attention.stalls
-	a.calledUp, a.silent, a.behind = t.now, nil, nil
-	if carriers := t.carriers(); !slices.ContainsFunc(carriers, (*subflow).surelySilent) {
-		a.calm = t.now.Add(doubled(calmFor, a.times, longestCalm))
+func (w weighing) callUp() {
+	a := &w.attention.stalls
+	a.calledUp, a.silent, a.behind = w.now, nil, nil
+	if carriers := w.carriers(); !slices.ContainsFunc(carriers, (*subflow).surelySilent) {
+		a.calm = w.now.Add(doubled(calmFor, a.times, longestCalm))
 		a.times++
 		a.silent = carriers
 	}
-	for _, s := range t.subflows {
-		if !s.setAside() || s.isSpent() || !t.ours(s) {
+	for _, s := range w.subflows {
+		if !s.setAside() || s.isSpent() || !w.ours(s) {
 			continue
 		}
 		if len(a.silent) > 0 && (s.beganAside() || s.addsNothing()) {
 			a.behind = append(a.behind, idled{s, *s.aside})
 		}
-		t.carryAgain(s)
+		w.carryAgain(s)
 	}
 }
 
@@ -152,16 +152,16 @@ func (t turn) isStalled() bool {
 }
 
 // stayBehind lets detours stand by again that were called up without need.
-func (t turn) stayBehind() {
-	for _, s := range t.attention.stalls.behind {
-		if slices.Contains(t.subflows, s.subflow) && t.ours(s.subflow) && !s.setAside() && t.carriesWithout(s.subflow) {
+func (w weighing) stayBehind() {
+	for _, s := range w.attention.stalls.behind {
+		if slices.Contains(w.subflows, s.subflow) && w.ours(s.subflow) && !s.setAside() && w.carriesWithout(s.subflow) {
 			*s.aside = s.why
-			t.setBackup(s.subflow, true)
+			w.setBackup(s.subflow, true)
 		}
 	}
-	t.attention.stalls.behind = nil
-	if t.tryouts != nil && t.tryouts.omissions.trials() {
-		t.tryouts.omissions.restart(t.now)
+	w.attention.stalls.behind = nil
+	if w.tryouts != nil && w.tryouts.omissions.trials() {
+		w.tryouts.omissions.restart(w.now)
 	}
 }
 
@@ -173,19 +173,19 @@ func (t turn) inDoubt(s *subflow) bool {
 
 // confirmStall finds out whether the last stall was real. It was not if those that carried are heard again. If it was
 // real, the calm ends.
-func (t turn) confirmStall() {
-	a := &t.attention.stalls
-	a.silent = slices.DeleteFunc(a.silent, func(s *subflow) bool { return !slices.Contains(t.subflows, s) })
+func (w weighing) confirmStall() {
+	a := &w.attention.stalls
+	a.silent = slices.DeleteFunc(a.silent, func(s *subflow) bool { return !slices.Contains(w.subflows, s) })
 	if len(a.silent) == 0 {
 		return
 	}
-	if t.has(func(s *subflow) bool { return slices.Contains(a.silent, s) && s.lastAnswer().After(a.calledUp) }) {
+	if w.has(func(s *subflow) bool { return slices.Contains(a.silent, s) && s.lastAnswer().After(a.calledUp) }) {
 		a.silent = nil
-		t.stayBehind()
+		w.stayBehind()
 		return
 	}
-	works := t.has(func(s *subflow) bool {
-		return t.ours(s) && !slices.Contains(a.silent, s) && s.lastAnswer().After(a.calledUp)
+	works := w.has(func(s *subflow) bool {
+		return w.ours(s) && !slices.Contains(a.silent, s) && s.lastAnswer().After(a.calledUp)
 	})
 	if works && !slices.ContainsFunc(a.silent, func(s *subflow) bool { return !s.surelySilent() }) {
 		a.silent, a.calm, a.times = nil, time.Time{}, 0

@@ -29,7 +29,7 @@ func (m *Manager) step(t turn) {
 			t.replaceLossy()
 			t.replaceCrowded()
 			t.refresh()
-			m.endStaleExtra(t)
+			m.trying(t).endStaleExtra()
 			m.endSurplus(t)
 			t.endLeaving()
 			t.sendRemoveAddr()
@@ -40,8 +40,8 @@ func (m *Manager) step(t turn) {
 }
 
 // turn is one connection's turn to decide at the time of an event. Its methods use only the connection's own state
-// and the host's addresses, and append to the actions. Methods that need detours or other connections belong to the
-// Manager.
+// and the host's addresses, and append to the actions. Methods that need detours or other connections belong to
+// weighing or, if they change what the Manager owns, to the Manager.
 type turn struct {
 	*conn
 	now  time.Time
@@ -135,7 +135,7 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 			at(s.timeout())
 		}
 		at(t.tellAgainAt(s))
-		if m.mayBeFar(t, s) {
+		if m.weighing(t).mayBeFar(s) {
 			at(s.fullyUp())
 		}
 		if !s.crowded.IsZero() {

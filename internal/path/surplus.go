@@ -89,7 +89,7 @@ func (m *Manager) useless(t turn, a, b *subflow) int {
 		policy.CompareFlags(a.backup, b.backup),
 		policy.CompareFlags(!m.detours.steering.wants(a.waypoint()), !m.detours.steering.wants(b.waypoint())),
 		cmp.Compare(t.moves(b), t.moves(a)),
-		cmp.Compare(m.wait(t, a), m.wait(t, b)),
+		cmp.Compare(m.weighing(t).wait(a), m.weighing(t).wait(b)),
 		a.since.Compare(b.since),
 	)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/detour-collective/dcol/internal/deadline"
+	"github.com/detour-collective/dcol/internal/path/measure"
 )
 
 // table holds the connections by token and by server, a queue of those that need a Tick, and the list of those that
@@ -17,6 +18,7 @@ type table struct {
 	byToken  map[Token]*conn
 	byServer map[netip.AddrPort]map[Token]*conn // by conn.server
 	due      *deadline.Queue[*conn]
+	again    []Token // connections that need another step
 	closeSampling
 }
 
@@ -70,4 +72,45 @@ func byAge(a, b *conn) int {
 // closely returns an iterator over the connections of the next round of close samples.
 func (t *table) closely(now time.Time, room int) iter.Seq2[Token, []Ends] {
 	return t.next(now, room, func(c *conn) bool { return t.byToken[c.token] == c })
+}
+
+// stepAgain makes the Manager step a connection once more before it has handled the event.
+func (t *table) stepAgain(token Token) { t.again = append(t.again, token) }
+
+// carriedTo returns the bytes that the measured bulk connections to the server's network carried, and their number.
+func (t *table) carriedTo(server netip.AddrPort) (total uint64, flows int) {
+	network := prefixOf(server.Addr())
+	for _, c := range t.watched {
+		if c.kind == measure.Bulk && !c.slotless && prefixOf(c.server.Addr()) == network && t.byToken[c.token] == c {
+			total += c.carried
+			flows++
+		}
+	}
+	return total, flows
+}
+
+// carriedNow returns the rate of this host's connections, in bits a second.
+func (t *table) carriedNow(now time.Time) (sum float64) {
+	for _, c := range t.watched {
+		for _, s := range c.subflows {
+			switch {
+			case !s.up:
+			case c.slotless:
+				sum += float64(max(s.flow.in, s.flow.out))
+			case s.habits != nil && within(s.at, now, closeGap):
+				sum += max(s.habits.goodput.Rates(now))
+			}
+		}
+	}
+	return sum
+}
+
+// carryThrough reports whether data just came or went through a waypoint, which could have made a queue there.
+func (t *table) carryThrough(waypoint string, now time.Time) bool {
+	return slices.ContainsFunc(t.watched, func(c *conn) bool {
+		return slices.ContainsFunc(c.subflows, func(s *subflow) bool {
+			moves := s.habits != nil && within(s.at, now, closeGap) && s.habits.step.received+s.habits.step.acked > 0
+			return s.waypoint() == waypoint && s.up && (moves || c.slotless && s.flow.in+s.flow.out > 0)
+		})
+	})
 }

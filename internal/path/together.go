@@ -37,8 +37,8 @@ type use struct {
 }
 
 // together returns what the host's bulk connections get now. It is brought up to date once a second.
-func (m *Manager) together(now time.Time) *together {
-	g := &m.detours.together
+func (w weighing) together() *together {
+	g, now := &w.detours.together, w.now
 	if age := now.Sub(g.at); g.uses != nil && age >= 0 && age < time.Second {
 		return g
 	}
@@ -49,9 +49,9 @@ func (m *Manager) together(now time.Time) *together {
 	clear(g.mixed)
 	g.at = now
 	g.moves = slices.DeleteFunc(g.moves, func(x move) bool { age := now.Sub(x.at); return age < 0 || age > movesShowIn })
-	for _, c := range m.conns.watched {
-		if c.kind == measure.Bulk && m.conns.byToken[c.token] == c {
-			g.add(m.turn(c, now))
+	for _, c := range w.conns.watched {
+		if c.kind == measure.Bulk && w.conns.byToken[c.token] == c {
+			g.add(turn{c, now, w.host, w.out})
 		}
 	}
 	return g

@@ -46,13 +46,11 @@ type tryouts struct {
 	results  []Tryout // the oldest first
 	screened int      // number of waypoints that took a place in the screening
 	returned int      // number of waypoints that came back at its end
-	oneByOne bool     // the detours give their places one at a time, because the direct path carries most
-	informed bool     // other connections measured enough waypoints before it began
-	extra    bool     // it screens beside its detours (extra.go)
+	way      screeningWay
+	informed bool // other connections measured enough waypoints before it began
+	extra    bool // it screens beside its detours (extra.go)
 	// extraEnded is when it ceased to do so.
 	extraEnded time.Time
-	// onlyBeside is set if it screens only as long as it can do so beside its detours, because the direct path carries most.
-	onlyBeside bool
 	over       bool // the screening has ended
 	ended      time.Time
 	// unscreened is set if there was no screening because the direct path carries most, but not nearly all.
@@ -124,11 +122,16 @@ func (k *detours) holds(t turn) bool {
 	return true
 }
 
+// trying is a weighing whose methods decide about tryouts and omissions (omit.go).
+type trying struct{ weighing }
+
+func (m *Manager) trying(t turn) trying { return trying{m.weighing(t)} }
+
 // tryOut takes the next step of a connection's tryouts and omissions. It reports whether that changed anything.
-func (m *Manager) tryOut(t turn) (changed bool) {
-	changed = t.makeRoom(m)
+func (t trying) tryOut() (changed bool) {
+	changed = t.makeRoom()
 	if _, ok := t.rule.Policy.(policy.Detours); !ok || t.kind != measure.Bulk {
-		m.endExtra(t)
+		t.endExtra()
 		woken := t.kind == measure.Messages && t.carryAgainWhere((*subflow).beganAside)
 		return t.wakeAll() || woken || changed
 	}
@@ -137,27 +140,27 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 	}
 	if t.tryouts == nil {
 		t.tryouts = &tryouts{gap: challengeGap, omissions: omissions{gap: omitGap, stands: standsFor}, began: t.now}
-		t.tryouts.informed = m.isInformed(t)
-		m.omitFromStart(t)
+		t.tryouts.informed = t.isInformed()
+		t.omitFromStart()
 	}
 	tr := t.tryouts
-	line := m.fillsLine(t)
+	line := t.fillsLine()
 	if line && !tr.over {
-		m.endScreening(t)
+		t.endScreening()
 	}
-	if sessions := &m.detours.sessions; t.asksSessions(line || sessions.perhapsInOneQueue(t.now)) {
+	if sessions := &t.detours.sessions; t.asksSessions(line || sessions.perhapsInOneQueue(t.now)) {
 		sessions.ask(t.now)
 	}
-	if m.carryBesideLine(t, line) {
+	if t.carryBesideLine(line) {
 		return true
 	}
-	omits := tr.over && tr.challenge == nil && tr.omissions.looks(t)
+	omits := tr.over && tr.challenge == nil && tr.omissions.looks(t.turn)
 	if tr.over && tr.challenge == nil && t.now.Before(tr.due.Add(-2*sumBefore)) && !omits {
 		return changed
 	}
-	total, flows := m.carriedTo(t)
+	total, flows := t.conns.carriedTo(t.server)
 	tr.omissions.line.take(line, total, t.now)
-	if omits && m.omit(t, total, flows) {
+	if omits && t.omit(total, flows) {
 		return true
 	}
 	carrying := t.where(func(s *subflow) bool { return s.up && !s.backup })
@@ -168,11 +171,11 @@ func (m *Manager) tryOut(t turn) (changed bool) {
 	tr.sum.take(carrying, steady, total, flows, t.now)
 	switch {
 	case !tr.over:
-		return m.screen(t) || changed
+		return t.screen() || changed
 	case tr.challenge != nil:
-		return m.judgeChallenge(t, total) || changed
+		return t.judgeChallenge(total) || changed
 	case !t.now.Before(tr.due) && !tr.omissions.trials() && !tr.omissions.line.lasts(t.now):
-		return m.begin(t, total) || changed
+		return t.begin(total) || changed
 	}
 	return changed
 }
@@ -217,7 +220,7 @@ func (t turn) steadyRate(s *subflow) (rate float64, known bool) {
 }
 
 // areSteady reports whether the rates of all these subflows are known.
-func (t turn) areSteady(list []*subflow) bool {
+func (t trying) areSteady(list []*subflow) bool {
 	return !slices.ContainsFunc(list, func(s *subflow) bool {
 		_, known := t.steadyRate(s)
 		return !known
@@ -225,9 +228,9 @@ func (t turn) areSteady(list []*subflow) bool {
 }
 
 // ready returns the detours that may give their places and their rates, the poorest first.
-func (m *Manager) ready(t turn) (list []readySubflow) {
+func (t trying) ready() (list []readySubflow) {
 	for _, s := range t.subflows {
-		if s.backup || !m.exchangeable(t, s) || !t.carriesWithout(s) {
+		if s.backup || !t.exchangeable(s) || !t.carriesWithout(s) {
 			continue
 		}
 		if rate, known := t.steadyRate(s); known {
@@ -245,25 +248,25 @@ type readySubflow struct {
 
 // mayYield reports whether the network limits what a detour carries. Without a sign of that, it is assumed after a
 // while if the network limits another subflow of the connection.
-func (t turn) mayYield(s *subflow) bool {
-	return t.presses(s) || t.now.Sub(later(s.since, s.told.at)) >= measure.SteadyMost && t.has(t.presses)
+func (w weighing) mayYield(s *subflow) bool {
+	return w.presses(s) || w.now.Sub(later(s.since, s.told.at)) >= measure.SteadyMost && w.has(w.presses)
 }
 
 // presses reports whether the network limits what the subflow carries now.
-func (t turn) presses(s *subflow) bool {
-	return s.up && !s.backup && s.measuredAt(t.now) && (s.habits.steady.Pressed() || s.pressed(t.now))
+func (w weighing) presses(s *subflow) bool {
+	return s.up && !s.backup && s.measuredAt(w.now) && (s.habits.steady.Pressed() || s.pressed(w.now))
 }
 
 // yield makes a detour give its place to a waypoint, after a comparison with it. with has what the connections got with
 // and without the detour, or is nil.
-func (t turn) yield(s *subflow, to policy.Comparison, with *Numbers) {
+func (t trying) yield(s *subflow, to policy.Comparison, with *Numbers) {
 	t.putAside(s, yieldsPlace, Verdict{Waypoint: to.Waypoint})
 	t.planEnd(s, SubflowReason{Cause: CauseYields, Other: &to, Numbers: with})
 }
 
 // makeRoom ends a detour that gives its place once its queue has drained. It ends one at a time, so that the other
 // waypoint has come before the next one ends. It reports whether one ends.
-func (t turn) makeRoom(m *Manager) bool {
+func (t trying) makeRoom() bool {
 	if t.tryouts == nil || t.tryouts.waits(t.now) {
 		return false
 	}
@@ -274,7 +277,7 @@ func (t turn) makeRoom(m *Manager) bool {
 		tr, to := t.tryouts, s.aside.why.Waypoint
 		s.leaving = true
 		tr.next, tr.nextAt = to, t.now
-		tr.tries = tr.challenge != nil && tr.challenge.waypoint == to || m.detours.history.given(to, t.server, t.now) == 0
+		tr.tries = tr.challenge != nil && tr.challenge.waypoint == to || t.detours.history.given(to, t.server, t.now) == 0
 		return true
 	}
 	return false
@@ -301,7 +304,7 @@ func (t turn) took(waypoint string) {
 }
 
 // busy reports whether a detour of the connection joins, ends or is being exchanged.
-func (t turn) busy() bool {
+func (t trying) busy() bool {
 	return t.tryouts.waits(t.now) || t.has(func(s *subflow) bool { return s.detour != nil && (!s.up || s.leaving || !s.crowded.IsZero()) })
 }
 
@@ -327,9 +330,9 @@ func (tr *tryouts) add(r Tryout) {
 }
 
 // result records what a detour gives, for this connection and for others.
-func (m *Manager) result(t turn, s readySubflow) {
-	t.tryouts.add(Tryout{Waypoint: s.detour.Waypoint, At: t.now, Goodput: s.rate})
-	m.detours.history.tried(s.detour.Waypoint, t.server, max(s.rate, m.together(t.now).of(s.detour.Waypoint, t.server).goodput), t.mayYield(s.subflow), t.now)
+func (w weighing) result(s readySubflow) {
+	w.tryouts.add(Tryout{Waypoint: s.detour.Waypoint, At: w.now, Goodput: s.rate})
+	w.detours.history.tried(s.detour.Waypoint, w.server, max(s.rate, w.together().of(s.detour.Waypoint, w.server).goodput), w.mayYield(s.subflow), w.now)
 }
 
 // tried records what a waypoint gave when it was tried out.

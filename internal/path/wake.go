@@ -19,7 +19,7 @@ const (
 // wakeOmitted lets detours that stand by carry again: all but burdens if a sign shows that they are needed, or else one
 // whose time is over, unless the line is still the bottleneck. While a full line repairs many losses, its rate falls for
 // a moment. That does not show that detours are needed. It reports whether it let any carry.
-func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bool) bool {
+func (t trying) wakeOmitted(carrying []*subflow, total uint64, line bool) bool {
 	o := &t.tryouts.omissions
 	if !t.has((*subflow).addsNothing) {
 		return false
@@ -37,7 +37,7 @@ func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bo
 	needed = needed || over >= sumBefore && sum < sinks*o.got
 	needed = changed || needed && !o.line.isRecent(t.now)
 	if needed && t.carryAgainWhere(func(s *subflow) bool { return s.addsNothing() && !s.aside.why.isBurden() }) {
-		o.wait(t)
+		o.wait(t.turn)
 		o.end()
 		o.carriers, o.alone = t.carriers(), time.Time{}
 		return true
@@ -49,7 +49,7 @@ func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bo
 	if s == nil {
 		return false
 	}
-	if m.staysBurden(t, s) {
+	if t.staysBurden(s) {
 		return false
 	}
 	if line {
@@ -68,14 +68,14 @@ func (m *Manager) wakeOmitted(t turn, carrying []*subflow, total uint64, line bo
 
 // isMissed reports whether the connection carries less without a burden than the burden alone did, although the network is the
 // limit. What it has while the data arrives that the burden had not delivered does not count.
-func (t turn) isMissed(s *subflow) bool {
+func (t trying) isMissed(s *subflow) bool {
 	had := 8 * float64(s.aside.why.Carried) / burdenOver.Seconds()
 	return t.now.Sub(s.aside.since) >= resendsFor && t.goodput() < had && t.has(t.presses)
 }
 
 // wakeAll lets all detours carry again that are omitted or stand by because they add nothing. It reports whether
 // there were any.
-func (t turn) wakeAll() (found bool) {
+func (t trying) wakeAll() (found bool) {
 	found = t.carryAgainWhere((*subflow).addsNothing)
 	if t.tryouts != nil {
 		o := &t.tryouts.omissions

@@ -101,56 +101,69 @@ func (t turn) putAside(s *subflow, cause asideCause, why Verdict) {
 	t.setBackup(s, true)
 }
 
-// weigh decides about a connection that was just sampled closely.
-func (m *Manager) weigh(t turn) {
-	if !m.cfg.ByWorth || !t.open() || t.closing() {
-		return
+// weighing is a turn whose decisions also look at the detours and at other connections. Its methods decide which
+// subflows of the connection carry, and which of its detours are exchanged. They return what changed, and the Manager
+// steps the connection.
+type weighing struct {
+	turn
+	byWorth bool
+	detours *detours
+	conns   *table
+	places  *places
+	views   *views
+}
+
+func (m *Manager) weighing(t turn) weighing {
+	return weighing{t, m.cfg.ByWorth, &m.detours, &m.conns, &m.places, &m.views}
+}
+
+// weigh decides about a connection that was just sampled closely. It reports whether the connection needs a step.
+func (w weighing) weigh() bool {
+	if !w.byWorth || !w.open() || w.closing() {
+		return false
 	}
-	moment := t.moment()
+	moment := w.moment()
 	if moment.Elapsed == 0 {
-		return
+		return false
 	}
-	if t.attention == nil {
-		t.attention = &attention{traffic: measure.Traffic{Kind: t.kind}}
+	if w.attention == nil {
+		w.attention = &attention{traffic: measure.Traffic{Kind: w.kind}}
 	}
-	t.attention.kept.take(moment.Elapsed, t.inOrder(), t.data.acked)
-	moment.Backlogged = t.data.full && (moment.Limited || t.attention.kept.isMuch())
-	t.timeAnswers(moment)
-	if !t.kindSaid {
-		t.kind = t.attention.traffic.Take(t.now, moment)
+	w.attention.kept.take(moment.Elapsed, w.inOrder(), w.data.acked)
+	moment.Backlogged = w.data.full && (moment.Limited || w.attention.kept.isMuch())
+	w.timeAnswers(moment)
+	if !w.kindSaid {
+		w.kind = w.attention.traffic.Take(w.now, moment)
 	}
-	if t.adopted {
-		return
+	if w.adopted {
+		return false
 	}
-	if t.now.Sub(t.attention.learned) >= learnsEvery {
-		m.learn(t)
+	if w.now.Sub(w.attention.learned) >= learnsEvery {
+		w.learn()
 	}
-	m.compare(t, moment)
-	t.confirmStall()
-	stalls := t.carriersStall()
+	w.compare(moment)
+	w.confirmStall()
+	stalls := w.carriersStall()
 	if stalls {
-		t.callUp()
+		w.callUp()
 	}
-	if m.endDead(t) || stalls {
-		m.step(t)
-		return
+	if w.endDead() || stalls {
+		return true
 	}
-	changed := m.setLossyAside(t)
-	changed = t.missDirect() || changed
-	changed = m.setBurdensAside(t, moment) || changed
-	changed = m.drawToLeave(t) || changed
-	changed = m.flee(t) || m.tryOut(t) || m.exchangeSlower(t) || changed
-	m.divide(t)
-	if changed {
-		m.step(t)
-	}
+	changed := w.setLossyAside()
+	changed = w.missDirect() || changed
+	changed = w.setBurdensAside(moment) || changed
+	changed = w.drawToLeave() || changed
+	changed = w.flee() || trying{w}.tryOut() || w.exchangeSlower() || changed
+	w.divide()
+	return changed
 }
 
 // moment sums up what happened on the connection since the last samples.
-func (t turn) moment() (m measure.Moment) {
+func (w weighing) moment() (m measure.Moment) {
 	m.Asked, m.Heard = math.MaxInt64, math.MaxInt64
-	for _, s := range t.subflows {
-		if !s.measuredAt(t.now) {
+	for _, s := range w.subflows {
+		if !s.measuredAt(w.now) {
 			continue
 		}
 		step := &s.habits.step
@@ -207,28 +220,28 @@ func (s *subflow) seemsToLose(now time.Time) (p float64, known bool) {
 }
 
 // learn passes the measurements to the history.
-func (m *Manager) learn(t turn) {
-	t.attention.learned = t.now
-	for _, s := range t.subflows {
-		if t.ours(s) && s.measuredAt(t.now) && t.now.Sub(s.moved) < time.Second {
-			m.detours.history.learn(s.waypoint(), t.server, m.found(t, s), t.now)
+func (w weighing) learn() {
+	w.attention.learned = w.now
+	for _, s := range w.subflows {
+		if w.ours(s) && s.measuredAt(w.now) && w.now.Sub(s.moved) < time.Second {
+			w.detours.history.learn(s.waypoint(), w.server, w.found(s), w.now)
 		}
 	}
 }
 
 // divide decides by the kind of traffic which subflows carry.
-func (m *Manager) divide(t turn) {
-	if t.now.Sub(t.attention.stalls.calledUp) < asideWaits {
+func (w weighing) divide() {
+	if w.now.Sub(w.attention.stalls.calledUp) < asideWaits {
 		return
 	}
-	if t.kind == measure.Messages || t.attention.traffic.BeginsAsMessages() {
-		m.gather(t)
+	if w.kind == measure.Messages || w.attention.traffic.BeginsAsMessages() {
+		w.gather()
 		return
 	}
-	if t.kind == measure.Short && !t.attention.traffic.MovedMuch() {
+	if w.kind == measure.Short && !w.attention.traffic.MovedMuch() {
 		return // the kind is not known, so detours that are backups from the beginning (far.go) stay backups
 	}
-	t.carryAgainWhere(func(s *subflow) bool { return s.isAside(standsBy) })
+	w.carryAgainWhere(func(s *subflow) bool { return s.isAside(standsBy) })
 }
 
 // carryAgain ends that a subflow is set aside.

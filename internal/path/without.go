@@ -24,8 +24,8 @@ func (t turn) surelyWorks(s *subflow) bool {
 }
 
 // carriesWithout reports whether a subflow other than s carries, and works.
-func (t turn) carriesWithout(s *subflow) bool {
-	return t.has(func(x *subflow) bool { return x != s && t.ours(x) && t.works(x) && !x.backup })
+func (w weighing) carriesWithout(s *subflow) bool {
+	return w.has(func(x *subflow) bool { return x != s && w.ours(x) && w.works(x) && !x.backup })
 }
 
 // mayCarryWithout reports whether a subflow other than s carries, or stands by, and is neither stuck nor over its budget.
