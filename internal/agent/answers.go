@@ -99,7 +99,7 @@ func (a *running) describeRoles(ctx context.Context, s *api.Status) (err error) 
 			if err != nil {
 				return err
 			}
-			markUnknown(choice, known)
+			compareChoice(choice, known)
 		}
 	}
 	if serving := a.serving.Load(); serving != nil {
@@ -219,16 +219,23 @@ func (a *running) Steer(ctx context.Context, r api.SteerRequest) (api.Steering, 
 		return api.Steering{}, err
 	}
 	steering, err := a.client.Steer(ctx, r)
-	markUnknown(&steering, known)
+	compareChoice(&steering, known)
 	return steering, err
 }
 
-// markUnknown marks the waypoints that this host does not know.
-func markUnknown(s *api.Steering, known []string) {
+// compareChoice compares a choice with the waypoints that this host knows. It marks those that the host does not know, and
+// warns if all others are avoided.
+func compareChoice(s *api.Steering, known []string) {
 	for _, list := range [][]api.Steered{s.Use, s.Avoid} {
 		for i := range list {
 			list[i].Unknown = !slices.Contains(known, list[i].Name)
 		}
+	}
+	isAvoided := func(name string) bool {
+		return slices.ContainsFunc(s.Avoid, func(w api.Steered) bool { return w.Name == name })
+	}
+	if len(known) > 0 && !slices.ContainsFunc(known, func(name string) bool { return !isAvoided(name) }) {
+		s.Warning = "all waypoints are avoided: connections have only their direct path; `dcol use NAME` takes one again"
 	}
 }
 

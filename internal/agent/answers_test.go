@@ -25,10 +25,25 @@ func TestConfiguredWaypointsAreUsed(t *testing.T) {
 // The configuration may name waypoints that this host does not know.
 func TestUnknownWaypointsAreMarked(t *testing.T) {
 	s := api.Steering{Use: []api.Steered{{Name: "bob"}, {Name: "carlo"}}, Avoid: []api.Steered{{Name: "eev"}}}
-	markUnknown(&s, []string{"bob", "carol", "eve"})
+	compareChoice(&s, []string{"bob", "carol", "eve"})
 	want := api.Steering{Use: []api.Steered{{Name: "bob"}, {Name: "carlo", Unknown: true}}, Avoid: []api.Steered{{Name: "eev", Unknown: true}}}
 	if d := cmp.Diff(want, s); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
+	}
+}
+
+// A choice that leaves no waypoint has a warning, also if it names others that this host does not know.
+func TestAvoidingAllWaypointsWarns(t *testing.T) {
+	avoided := []api.Steered{{Name: "bob"}, {Name: "carol"}, {Name: "gone"}}
+	for _, c := range []struct {
+		known []string
+		warns bool
+	}{{[]string{"bob", "carol"}, true}, {[]string{"bob", "carol", "eve"}, false}, {nil, false}} {
+		s := api.Steering{Avoid: avoided}
+		compareChoice(&s, c.known)
+		if (s.Warning != "") != c.warns {
+			t.Errorf("of %v: %q", c.known, s.Warning)
+		}
 	}
 }
 

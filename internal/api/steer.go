@@ -24,8 +24,8 @@ type Steering struct {
 	Use   []Steered `json:"use"` // used first
 	Only  bool      `json:"only,omitempty"`
 	Avoid []Steered `json:"avoid"` // never used
-	// Warning says, for people, that no waypoint that may be used works now, and what to do. It is absent if one does, or
-	// if all waypoints may be used.
+	// Warning says, for people, that all waypoints are avoided, or that none of the only ones that may be used works now, and
+	// what to do. Otherwise it is absent.
 	Warning string `json:"warning,omitempty"`
 }
 

@@ -61,6 +61,8 @@ const (
 	CauseTried
 	// CauseUnwanted means that the operator does not want the waypoint.
 	CauseUnwanted
+	// CauseOtherWanted means that the operator wants another waypoint to be taken first.
+	CauseOtherWanted
 	// CauseWithdrawn means that the waypoint is not used any more.
 	CauseWithdrawn
 	// CauseMoved means that the detour's path has moved.
@@ -78,7 +80,8 @@ var causeCodes = [...]string{
 	CauseLossy: "lossy", CauseMessages: "messages", CauseSlower: "slower", CauseGivesLess: "less-goodput", CauseCollapsed: "collapsed",
 	CauseLoaded: "loaded", CauseYields: "yields", CauseOmitted: "omitted", CauseAddsNothing: "adds-nothing", CauseBurden: "burden",
 	CauseLine: "line", CauseBudget: "budget", CauseLimited: "limited", CauseSurplus: "surplus", CauseTried: "tried", CauseUnwanted: "unwanted",
-	CauseWithdrawn: "withdrawn", CauseMoved: "moved", CauseRefreshed: "refreshed", CauseNoAddress: "no-address", CauseClosed: "closed",
+	CauseOtherWanted: "other-wanted",
+	CauseWithdrawn:   "withdrawn", CauseMoved: "moved", CauseRefreshed: "refreshed", CauseNoAddress: "no-address", CauseClosed: "closed",
 }
 
 // Code returns a stable word for the cause, for programs. It is empty for CauseNone.
@@ -242,6 +245,8 @@ func (r *SubflowReason) leftWords() string {
 		return fmt.Sprintf("it carried %s beside %s, which carried %s", words.Mbit(x.Goodput), x.Waypoint, words.Mbit(x.OtherGoodput))
 	case CauseUnwanted:
 		return "you did not want its waypoint (dcol use, dcol avoid)"
+	case CauseOtherWanted:
+		return "you wanted another waypoint to be taken first (dcol use)"
 	case CauseWithdrawn:
 		return "its waypoint is not used any more"
 	case CauseMoved:

@@ -129,6 +129,17 @@ func TestDepartures(t *testing.T) {
 			},
 			waypoint: "bob", ended: true, code: "unwanted", why: "you did not want its waypoint (dcol use, dcol avoid)",
 		},
+		"the operator wants another waypoint": {
+			plays: func(s *selection) {
+				s.offer("bob")
+				s.connect()
+				s.bulk(3 * time.Second)
+				s.offer("carol")
+				s.tell(path.Steered{Steering: path.Steering{Use: []string{"carol"}}})
+				s.bulk(3 * time.Second)
+			},
+			waypoint: "bob", ended: true, code: "other-wanted", why: "you wanted another waypoint to be taken first (dcol use)",
+		},
 		"its waypoint leaves": {
 			plays: func(s *selection) {
 				s.offer("bob")

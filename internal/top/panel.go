@@ -11,19 +11,24 @@ import (
 // panel is a text that covers the screen.
 type panel struct {
 	title string
-	lines []string
+	text  func(columns int) string // for a width
 	top   int
 	left  int
 	waits netip.AddrPort // the server that the agent was asked to explain
 	token string         // of the connection that the user asked about
 }
 
+// newPanel returns a panel with the same text for every width.
 func newPanel(title, text string) *panel {
-	p := &panel{title: title}
-	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		p.lines = append(p.lines, clean(line))
+	return &panel{title: title, text: func(int) string { return text }}
+}
+
+// lines returns the panel's text in lines that are folded to a width.
+func (p *panel) lines(columns int) (lines []string) {
+	for line := range strings.SplitSeq(strings.TrimRight(p.text(columns), "\n"), "\n") {
+		lines = append(lines, ui.Fold(clean(line), columns)...)
 	}
-	return p
+	return lines
 }
 
 // sideways is the number of columns by which the left and right keys move a panel.
@@ -59,10 +64,7 @@ func (p *panel) pressed(k Key) bool {
 func (p *panel) view(columns, rows int, cut string) []Line {
 	lines := make([]Line, 0, rows)
 	lines = append(lines, Line{{fit(p.title, columns, false, cut), Title}})
-	var shown []string
-	for _, l := range p.lines {
-		shown = append(shown, ui.Fold(l, columns)...)
-	}
+	shown := p.lines(columns)
 	widest := 0
 	for _, l := range shown {
 		widest = max(widest, width(l))

@@ -154,11 +154,7 @@ func (m *Model) explained(e Explained, now time.Time) {
 		return
 	}
 	e.Why.KeepOnly(m.panel.token) // of all connections to the server, possibly hundreds
-	var b strings.Builder
-	if err := ui.Why(&b, e.Why, now); err != nil {
-		fmt.Fprintf(&b, "%v", err)
-	}
-	m.panel = newPanel(m.panel.title, b.String())
+	m.panel = &panel{title: m.panel.title, text: func(columns int) string { return ui.WhyText(e.Why, now, columns) }}
 }
 
 func (m *Model) steered(s Steered, now time.Time) {

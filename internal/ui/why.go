@@ -20,6 +20,15 @@ func Why(w io.Writer, x api.Why, now time.Time) error {
 	return (&printer{w: w, columns: columnsOf(w)}).why(&x, now)
 }
 
+// WhyText returns what Why writes to a terminal of this width.
+func WhyText(x api.Why, now time.Time, columns int) string {
+	var b strings.Builder
+	if err := (&printer{w: &b, columns: columns}).why(&x, now); err != nil {
+		return err.Error()
+	}
+	return b.String()
+}
+
 func (p *printer) why(x *api.Why, now time.Time) error {
 	switch {
 	case len(x.Connections) > 0:

@@ -103,6 +103,12 @@ func (r *round) replaces() bool {
 }
 
 func (r *round) compare(a, b *Usable) int {
+	return cmp.Or(r.byUse(a, b), r.preferred(a, b))
+}
+
+// byUse compares two detours by whether they may be used, how the connection uses their waypoints, the operator's will and
+// failures.
+func (r *round) byUse(a, b *Usable) int {
 	return cmp.Or(
 		CompareFlags(a.LastResort, b.LastResort),
 		a.Shunned.Compare(b.Shunned),
@@ -110,7 +116,6 @@ func (r *round) compare(a, b *Usable) int {
 		cmp.Compare(r.carried(a.Waypoint), r.carried(b.Waypoint)),
 		byWill(a, b),
 		cmp.Compare(a.Failures, b.Failures),
-		r.preferred(a, b),
 	)
 }
 
@@ -131,6 +136,11 @@ func CompareFlags(a, b bool) int {
 
 // preferred compares two detours without regard to the connection's subflows through their waypoints and to failures.
 func (r *round) preferred(a, b *Usable) int {
+	return cmp.Or(r.byWorth(a, b), cmp.Compare(a.Draw, b.Draw), a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
+}
+
+// byWorth is preferred without the random number.
+func (r *round) byWorth(a, b *Usable) int {
 	return cmp.Or(
 		CompareFlags(!a.Next, !b.Next),
 		CompareFlags(a.Sparing, b.Sparing),
@@ -138,9 +148,6 @@ func (r *round) preferred(a, b *Usable) int {
 		a.compare(&b.Prospect),
 		cmp.Compare(r.rank(a.Kind), r.rank(b.Kind)),
 		cmp.Compare(a.Rank, b.Rank),
-		cmp.Compare(a.Draw, b.Draw),
-		a.Since.Compare(b.Since),
-		cmp.Compare(a.ID, b.ID),
 	)
 }
 

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,5 +134,55 @@ func TestLastResort(t *testing.T) {
 		if got != c.want || len(plan.Open) > 1 {
 			t.Errorf("%s: it takes %+v, want %q", name, plan.Open, c.want)
 		}
+	}
+}
+
+// The reason for a choice compares it with the waypoint that comes next, which a random number may have decided.
+func TestReasonNamesNextWaypoint(t *testing.T) {
+	offers := func(waypoint string, goodput float64, wait time.Duration, draw uint64) policy.Usable {
+		return policy.Usable{
+			Detour:   &policy.Detour{ID: policy.DetourID(waypoint), Waypoint: waypoint, Kind: policy.InBand},
+			Prospect: policy.Prospect{Goodput: goodput, Gave: goodput > 0, Wait: wait, Measured: true, Draw: draw},
+		}
+	}
+	const near, far = 20 * time.Millisecond, 60 * time.Millisecond
+	for name, c := range map[string]struct {
+		others []policy.Usable
+		words  string // part of the reason
+		change string
+	}{
+		"gives less": {
+			[]policy.Usable{offers("carol", 4e6, near, 2)},
+			"one more bulk connection may expect 9.0 Mbit/s of bob, 4.0 Mbit/s of carol", "at less than 4.0 Mbit/s, carol comes first",
+		},
+		"as good": {
+			[]policy.Usable{offers("carol", 4e6, near, 2), offers("dave", 9e6, near, 3), offers("eve", 9e6, near, 4)},
+			"dave is about as good, and bob was drawn by lot", "another connection may draw dave",
+		},
+		"farther, and nearer but gives less": {
+			[]policy.Usable{offers("carol", 4e6, near, 2), offers("dave", 9e6, far, 3)},
+			"messages through bob take 20.0 ms, through dave 60.0 ms (measured)", "at more than 60.0 ms, dave comes first",
+		},
+		"farther, but gives less": {
+			[]policy.Usable{offers("carol", 4e6, far, 2)},
+			"one more bulk connection may expect 9.0 Mbit/s of bob, 4.0 Mbit/s of carol", "at less than 4.0 Mbit/s, carol comes first",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bob := offers("bob", 9e6, near, 1)
+			plan := policy.Detours{Subflows: 2}.Plan(policy.View{
+				InUse: []policy.InUse{{Direct: true}}, Usable: append(c.others, bob),
+			})
+			if len(plan.Open) != 1 || plan.Open[0].Waypoint != "bob" {
+				t.Fatalf("%+v", plan.Open)
+			}
+			why := plan.Open[0].Why
+			if got := why.Words(bob.Detour); !strings.Contains(got, c.words) || strings.Contains(got, "lot") != strings.Contains(c.words, "lot") {
+				t.Errorf("%q, want %q", got, c.words)
+			}
+			if got := why.Change(bob.Detour); got != c.change {
+				t.Errorf("change: %q, want %q", got, c.change)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ type Reason struct {
 	wanted   bool              // the operator wants its waypoint to be taken before others
 	fresh    bool              // the connection had no subflow through its waypoint
 	failing  string            // another waypoint, passed over because its detours failed; empty: none
+	drawn    string            // another waypoint, which is about as good, so that a random number decided; empty: none
 	faster   *Comparison       // with the next best waypoint, by wait; nil: none
 	gives    *Comparison       // with the next best waypoint, by goodput; nil: none
 }
@@ -73,7 +75,7 @@ func (r *round) reason(best *Usable) (why Reason) {
 		why.n++
 	}
 	why.Shunned, why.Loss, why.wanted, why.Explored, why.Silent = best.Shunned, best.Loss, best.Wanted, r.tries(best), best.LastResort
-	why.faster, why.gives = r.faster(best), r.gives(best)
+	why.faster, why.gives, why.drawn = r.faster(best), r.gives(best), r.drawn(best)
 	for i := range r.Usable {
 		u := &r.Usable[i]
 		if u.Waypoint != best.Waypoint && r.allowed(u) && byWill(u, best) <= 0 && r.preferred(u, best) < 0 {
@@ -88,14 +90,15 @@ func (r *round) reason(best *Usable) (why Reason) {
 	return why
 }
 
-// faster compares best with the next waypoint by wait, if messages wait clearly longer there.
+// faster compares best with the next waypoint by wait, if messages wait clearly longer there. The wait decides only among
+// waypoints of about the same goodput.
 func (r *round) faster(best *Usable) (c *Comparison) {
 	if best.Wait == 0 {
 		return nil
 	}
 	for i := range r.Usable {
 		u := &r.Usable[i]
-		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && best.waitClass() < u.waitClass() && (c == nil || u.Wait < c.OtherWait) {
+		if u.Waypoint != best.Waypoint && r.allowed(u) && u.Wait > 0 && u.goodputClass() == best.goodputClass() && best.waitClass() < u.waitClass() && (c == nil || u.Wait < c.OtherWait) {
 			c = &Comparison{Waypoint: u.Waypoint, Wait: best.Wait, OtherWait: u.Wait, Measured: best.Measured && u.Measured}
 		}
 	}
@@ -114,6 +117,21 @@ func (r *round) gives(best *Usable) (c *Comparison) {
 		}
 	}
 	return c
+}
+
+// drawn returns the next waypoint that was measured to be as good as best, or "".
+func (r *round) drawn(best *Usable) (waypoint string) {
+	var next *Usable
+	for i := range r.Usable {
+		u := &r.Usable[i]
+		if u.Waypoint != best.Waypoint && r.allowed(u) && (best.Gave && u.Gave || best.Measured && u.Measured) && cmp.Or(r.byUse(u, best), r.byWorth(u, best)) == 0 && (next == nil || r.compare(u, next) < 0) {
+			next = u
+		}
+	}
+	if next == nil {
+		return ""
+	}
+	return next.Waypoint
 }
 
 // Compared returns the comparisons with other waypoints that decided.
@@ -206,6 +224,9 @@ func (w *Reason) Words(d *Detour) string {
 		}
 		parts = append(parts, fmt.Sprintf("messages through %s take %s, through %s %s (%s)", d.Waypoint, words.MS(c.Wait), c.Waypoint, words.MS(c.OtherWait), how))
 	}
+	if w.drawn != "" {
+		parts = append(parts, fmt.Sprintf("%s is about as good, and %s was drawn by lot", w.drawn, d.Waypoint))
+	}
 	if w.Silent {
 		parts = append(parts, "nothing arrived through it lately, but there is no other")
 	}
@@ -224,10 +245,12 @@ func (w *Reason) Change(d *Detour) string {
 		return "dcol use --reset compares it with the others"
 	case w.Explored:
 		return "once measured, it is compared with the others"
-	case w.gives != nil:
-		return fmt.Sprintf("at less than %s, %s comes first", words.Mbit(w.gives.OtherGoodput), w.gives.Waypoint)
+	case w.drawn != "":
+		return fmt.Sprintf("another connection may draw %s", w.drawn)
 	case w.faster != nil:
 		return fmt.Sprintf("at more than %s, %s comes first", words.MS(w.faster.OtherWait), w.faster.Waypoint)
+	case w.gives != nil:
+		return fmt.Sprintf("at less than %s, %s comes first", words.Mbit(w.gives.OtherGoodput), w.gives.Waypoint)
 	case !w.Shunned.IsZero():
 		return "any other detour comes first"
 	case w.failing != "":
