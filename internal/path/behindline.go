@@ -98,7 +98,7 @@ func (w weighing) usesLine() bool {
 	if !l.carriedAt.Equal(w.now) { // else another connection has just asked
 		l.carried, l.carriedAt = w.conns.carriedNow(w.now), w.now
 	}
-	return l.carried >= lineUsed*l.rate
+	return l.rate > 0 && l.carried >= lineUsed*l.rate
 }
 
 // leaveLine lets the detours carry that began as backups. It reports whether there were any.

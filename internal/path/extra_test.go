@@ -276,6 +276,19 @@ func TestPoorFirstDetourBesideGoodDirectPath(t *testing.T) {
 	}
 }
 
+// A program that sends less than its paths carry gets no extra detour.
+func TestNoExtraDetourForLittle(t *testing.T) {
+	for i := range networks(12) {
+		f := oneDetour(t, i, 30*time.Millisecond, 60*time.Millisecond, map[string]float64{"": 30, "best": 30, "mid0": 30, "mid1": 30, "mid2": 30})
+		f.limit = 2
+		d := f.connect(9e6)
+		f.run(30 * time.Second)
+		if d.logged("join ") > 1 {
+			t.Errorf("%d: %v", i, d.log)
+		}
+	}
+}
+
 // A detour whose quota is used up while it is tried ends like others, and no join is refused.
 func TestExtraDetourEndsWithQuota(t *testing.T) {
 	for i := range networks(12) {

@@ -3,6 +3,7 @@ package path
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/detour-collective/dcol/internal/path/measure"
 	"github.com/detour-collective/dcol/internal/path/policy"
@@ -22,6 +23,13 @@ const (
 	// other waypoints may add more than those in use.
 	screensBelow = 0.5
 	nearlyAll    = 0.9
+	// goesOnBelow takes the place of nearlyAll once it screens beside its detours, because the share varies by some percent.
+	goesOnBelow = 0.95
+	// A connection of which all detours are burdens screens others if it shows that the line is not the bottleneck. It must
+	// show between freeAfter and freeWithin after the last one began to stand by: a line that has just become full has no
+	// queue for seconds.
+	freeAfter  = 2 * time.Second
+	freeWithin = 5 * time.Second
 	// similar is the share of the direct path's rate that a detour must carry for the connection to screen nevertheless, one
 	// detour at a time. Then other waypoints are likely to carry as much as the direct path, too. It also screens
 	// while it may have an extra detour, because then it gives up nothing.
@@ -35,8 +43,8 @@ type screeningWay uint8
 const (
 	// oneByOne means that they give them one at a time, because the direct path carries most.
 	oneByOne screeningWay = iota + 1
-	// onlyBeside means that the connection screens only as long as it can do so beside its detours, because the direct
-	// path carries much more than they do.
+	// onlyBeside means that the connection screens only as long as it can do so beside its detours, or in the places of
+	// those that stand by, because the direct path carries much more than they do.
 	onlyBeside
 )
 
@@ -45,11 +53,12 @@ const (
 func (t trying) screen() bool {
 	tr := t.tryouts
 	ready := t.ready()
-	if tr.screened > 0 { // a burden (burden.go) that stands by would keep its place from the others
-		ready = append(t.idle(), ready...)
+	onlyBurdens := tr.screened == 0 && tr.omissions.guessed && !t.has(func(s *subflow) bool { return s.detour != nil && !s.addsNothing() })
+	if tr.screened > 0 || onlyBurdens && t.hasStoodBy(freeAfter) && t.isFree() {
+		ready = append(t.idle(), ready...) // a burden that stands by would keep its place from the others
 	}
 	if len(ready) == 0 || t.busy() {
-		if tr.screened == 0 && tr.omissions.guessed && !t.has(func(s *subflow) bool { return s.detour != nil && !s.addsNothing() }) {
+		if onlyBurdens && t.hasStoodBy(freeWithin) {
 			t.endScreening() // so that the omissions go on
 		}
 		return false
@@ -98,10 +107,14 @@ func (t trying) isWorthScreening(ready []readySubflow, unmeasured []string) bool
 		return false
 	}
 	direct, _ := t.carriedRates()
-	switch most := ready[len(ready)-1].rate; {
-	case share < nearlyAll && most >= similar*direct:
+	tooMuch := nearlyAll
+	if tr.screened > 0 {
+		tooMuch = goesOnBelow
+	}
+	switch best := ready[len(ready)-1]; {
+	case share < tooMuch && best.rate >= similar*direct:
 		tr.way = oneByOne
-	case share < nearlyAll && (t.hasExtra() || t.mayAddExtra()):
+	case best.addsNothing() || share < tooMuch && (t.hasExtra() || t.mayAddExtra()):
 		tr.way = onlyBeside
 	default:
 		t.endScreening()
@@ -110,6 +123,11 @@ func (t trying) isWorthScreening(ready []readySubflow, unmeasured []string) bool
 		return false
 	}
 	return true
+}
+
+// hasStoodBy reports whether all detours that add nothing have stood by for this time.
+func (t trying) hasStoodBy(long time.Duration) bool {
+	return !t.has(func(s *subflow) bool { return s.addsNothing() && t.now.Sub(s.aside.since) < long })
 }
 
 // givePlace gives the place of a detour to the next waypoint that was not measured. If there is none, it gives it to one that gave

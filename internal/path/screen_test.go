@@ -2,6 +2,7 @@ package path_test
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -69,5 +70,81 @@ func TestScreensBesideWantedDetour(t *testing.T) {
 	}
 	if without > max(1, tried/12) {
 		t.Errorf("%d of %d do not use both", without, tried)
+	}
+}
+
+// A connection whose only detour is a burden soon measures other waypoints beside it, or else in its place.
+func TestScreensBesideBurden(t *testing.T) {
+	for _, accepts := range []int{1, 2} {
+		found, tried := 0, 0
+		for i := range networks(48) {
+			f, d := bestOfFour(t, i, accepts)
+			f.run(100 * time.Millisecond)
+			first := d.lanes[len(d.lanes)-1].waypoint
+			if first == "best" || first == "" {
+				continue
+			}
+			d.burden = first
+			tried++
+			f.run(20 * time.Second)
+			if d.carries("best") {
+				found++
+			} else {
+				t.Logf("%d: %v", i, d.log)
+			}
+		}
+		if found < tried {
+			t.Errorf("%d accepted: %d of %d found", accepts, found, tried)
+		}
+	}
+}
+
+// It measures none if this host's line is the bottleneck.
+func TestDoesNotScreenBesideBurdenBehindLine(t *testing.T) {
+	random := rand.New(rand.NewPCG(18, 57))
+	burdens, tried := 0, int(networks(24))
+	for i := range uint64(tried) {
+		f, d := bestOfFour(t, i, 2)
+		home := queued(2+random.Float64(), time.Duration(20+20*random.Float64())*time.Millisecond)
+		for _, way := range f.ways {
+			way.links = append(way.links, home)
+		}
+		f.run(100 * time.Millisecond)
+		d.burden = d.lanes[len(d.lanes)-1].waypoint
+		f.run(10 * time.Second)
+		burdens += min(d.logged("demote "+d.burden), 1)
+		if d.logged("join ") > 1 {
+			t.Errorf("%d: %v", i, d.log)
+		}
+	}
+	if burdens < tried/2 {
+		t.Errorf("%d of %d burdens", burdens, tried)
+	}
+}
+
+// A screening beside the detours does not end because the share of the direct path varies a little.
+func TestScreeningGoesOnNearItsLimit(t *testing.T) {
+	began, found := 0, 0
+	for i := range networks(48) {
+		f := oneDetour(t, i, 30*time.Millisecond, 60*time.Millisecond, map[string]float64{"": 27, "best": 30, "mid0": 3, "mid1": 3, "mid2": 3})
+		f.limit = 2
+		d := f.connect(0)
+		f.run(500 * time.Millisecond)
+		if d.over("best") != nil {
+			continue
+		}
+		f.run(15 * time.Second)
+		if d.logged("join ") < 2 {
+			continue
+		}
+		began++
+		if d.carries("best") {
+			found++
+		} else {
+			t.Logf("%d: %v", i, d.log)
+		}
+	}
+	if found < began || began < int(networks(48))/6 {
+		t.Errorf("%d of %d found", found, began)
 	}
 }

@@ -534,18 +534,24 @@ func TestBesideCollapsingDetourIsNoBurden(t *testing.T) {
 	}
 }
 
-// A burden carries again as soon as the connection has less without it than the burden had, and not earlier.
+// A burden carries again as soon as the network gives the connection less without it than the burden had, and not earlier.
 func TestBurdenIsMissed(t *testing.T) {
 	for _, c := range []struct {
 		name   string
+		direct float64 // rate of the direct path in Mbit/s
 		falls  float64 // part of the other detour's rate that is left
+		demand float64 // as transfer.demand, from then on
 		wanted bool
-	}{{"little is left", 0.02, true}, {"enough is left", 0.5, false}} {
+	}{
+		{"little is left", 1, 0.02, 0, true},
+		{"enough is left", 1, 0.5, 0, false},
+		{"the program sends less", 8, 1, 3e6, false},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			burdens, back, tried := 0, 0, int(networks(24))
 			for i := range uint64(tried) {
 				f := offeredTo(t, i, map[string]*way{
-					"":     wayOf(60*time.Millisecond, queued(1, 60*time.Millisecond)),
+					"":     wayOf(60*time.Millisecond, queued(c.direct, 60*time.Millisecond)),
 					"good": wayOf(40*time.Millisecond, queued(16, 60*time.Millisecond)),
 					"far":  wayOf(170*time.Millisecond, queued(4, 60*time.Millisecond)),
 				}, "good", "far")
@@ -561,10 +567,12 @@ func TestBurdenIsMissed(t *testing.T) {
 				burdens++
 				d.burden = ""
 				f.ways["good"].links[0].rate *= c.falls
+				d.demand = c.demand
 				f.run(8 * time.Second)
 				if d.carries("far") {
 					back++
-				} else {
+				}
+				if d.carries("far") != c.wanted {
 					t.Logf("%d: %v", i, d.log)
 				}
 			}

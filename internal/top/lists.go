@@ -73,8 +73,8 @@ func (s *screen) waypoints(rows int) {
 			lossStyle = Warn
 		}
 		cells := []cell{
-			wName:     {distinct(list, i) + wish(using(&m.feed.status).Steering, w.Name), Plain},
-			wState:    {string(w.State) + " " + ui.Age(s.now, w.Since), waypointStyle(w.State)},
+			wName:     {distinct(list, i), Plain},
+			wState:    {s.waypointState(w), waypointStyle(w.State)},
 			wRTT:      {rtt, Plain},
 			wLoss:     {loss, lossStyle},
 			wIn:       s.rate(load[idOf(w)].in),
@@ -108,18 +108,20 @@ func distinct(list []api.Waypoint, i int) string {
 	return w.Name + ", IPv6"
 }
 
-// wish returns the operator's wish about a waypoint, as a suffix of its name.
-func wish(s api.Steering, name string) string {
-	is := func(w api.Steered) bool { return w.Name == name }
+// waypointState returns the state of a waypoint, with the operator's wish or else with its age.
+func (s *screen) waypointState(w *api.Waypoint) string {
+	steering := using(&s.m.feed.status).Steering
+	is := func(x api.Steered) bool { return x.Name == w.Name }
+	state := string(w.State)
 	switch {
-	case slices.ContainsFunc(s.Avoid, is):
-		return ", avoided"
-	case !slices.ContainsFunc(s.Use, is):
-		return ""
-	case s.Only:
-		return ", only"
+	case slices.ContainsFunc(steering.Avoid, is):
+		return "avoided, " + state
+	case !slices.ContainsFunc(steering.Use, is):
+		return state + " " + ui.Age(s.now, w.Since)
+	case steering.Only:
+		return "only, " + state
 	}
-	return ", first"
+	return "first, " + state
 }
 
 func readyOrWhy(w *api.Waypoint) string {

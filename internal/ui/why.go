@@ -134,19 +134,27 @@ func (p *printer) tried(list []api.Tried, now time.Time) {
 	}
 }
 
-// Bottlenecks returns a sentence for each two paths whose bottlenecks were compared.
+// Bottlenecks returns a sentence for each two paths whose bottlenecks were compared, and one that names the other waypoints
+// that carried bulk traffic.
 func Bottlenecks(candidates []api.Candidate) (lines []string) {
 	done := make(map[string]bool)
+	var others []string
 	for _, c := range candidates {
 		if done[c.Waypoint] {
 			continue
 		}
 		done[c.Waypoint] = true
 		for _, b := range c.Bottlenecks {
-			if b.Pairs > 0 || c.Measured.Goodput > 0 {
+			switch {
+			case b.Pairs > 0:
 				lines = append(lines, fmt.Sprintf("%s and %s: %s", c.Waypoint, cmp.Or(b.With, "the direct path"), bottleneckWords(b)))
+			case c.Measured.Goodput > 0:
+				others = append(others, c.Waypoint)
 			}
 		}
+	}
+	if len(others) > 0 {
+		lines = append(lines, fmt.Sprintf("%s: not compared with the direct path yet, so it is not known whether they share a bottleneck", strings.Join(others, ", ")))
 	}
 	return lines
 }

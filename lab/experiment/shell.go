@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -108,6 +109,11 @@ var errLeave = errors.New("leave")
 func (sh *shell) loop(ctx context.Context) error {
 	if sh.console.interactive() {
 		fmt.Fprintln(sh.out, sh.welcome())
+		if w := sh.lab.Scenario.Workload; len(sh.lab.Scenario.Procedures) > 0 {
+			if command := exampleTraffic(w, sh.lab.serverAddr()); command != "" {
+				fmt.Fprintf(sh.out, "For traffic, type: %s %s\n", w.Client, command)
+			}
+		}
 	}
 	for {
 		line, err := sh.console.readLine(ctx, sh.prompt(), sh.words())
@@ -137,6 +143,21 @@ func (sh *shell) welcome() string {
 		server = fmt.Sprintf(" The workload's server listens on TCP port %d of %s.", s.Workload.Port, s.Workload.Server)
 	}
 	return fmt.Sprintf("%s is up: %s.%s Type help for a list of commands.", s.Name, strings.Join(sh.hostNames(), ", "), server)
+}
+
+// exampleTraffic returns a command that makes a workload's traffic by MPTCP, or "" if there is none for its kind.
+func exampleTraffic(w scenario.Workload, server netip.Addr) string {
+	at := netip.AddrPortFrom(server, uint16(w.Port))
+	switch w.Kind {
+	case scenario.Download:
+		return fmt.Sprintf("dcol run iperf3 -c %v -p %d -t 60 -R", server, w.Port)
+	case scenario.Upload:
+		return fmt.Sprintf("dcol run iperf3 -c %v -p %d -t 60", server, w.Port)
+	case scenario.HTTP:
+		return fmt.Sprintf("dcol run curl -o /dev/null http://%v/%s", at, webFile(w.Size))
+	default:
+		return ""
+	}
 }
 
 func (sh *shell) prompt() string {

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"encoding/json"
+	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -184,6 +185,21 @@ func TestShellWelcome(t *testing.T) {
 	s.Procedures = []scenario.Procedure{{Name: "tcp"}}
 	if got := sh.welcome(); got != "near is up: client, server. The workload's server listens on TCP port 5201 of server. Type help for a list of commands." {
 		t.Errorf("with a workload: %q", got)
+	}
+}
+
+// Users are shown how to make the workload's traffic.
+func TestExampleTraffic(t *testing.T) {
+	server := netip.MustParseAddr("10.0.2.2")
+	for kind, want := range map[scenario.WorkloadKind]string{
+		scenario.Download: "dcol run iperf3 -c 10.0.2.2 -p 80 -t 60 -R",
+		scenario.Upload:   "dcol run iperf3 -c 10.0.2.2 -p 80 -t 60",
+		scenario.HTTP:     "dcol run curl -o /dev/null http://10.0.2.2:80/noise-1000",
+		scenario.Stream:   "",
+	} {
+		if got := exampleTraffic(scenario.Workload{Kind: kind, Port: 80, Size: 1000}, server); got != want {
+			t.Errorf("%v: %q, want %q", kind, got, want)
+		}
 	}
 }
 
