@@ -149,6 +149,9 @@ func TestWantedDetourStaysBesideExtra(t *testing.T) {
 		if !d.carries(wanted) || d.detours() != 1 {
 			t.Errorf("%d: wanted %s, %d detours: %v", i, wanted, d.detours(), d.log)
 		}
+		if why := f.lastLeft(); why.Reason.Cause != path.CauseOtherWanted {
+			t.Errorf("%d: %s ended, because %s", i, why.Waypoint, why.Why())
+		}
 	}
 }
 

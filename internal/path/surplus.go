@@ -37,7 +37,7 @@ func (m *Manager) endSurplus(t turn) {
 		case !over && !s.leaving:
 			t.carryAgain(s) // the operator raised the number again, or another detour has ended
 		case !s.leaving && s.isDrained(t.now.Sub(s.told.at), longestDrain) && t.handOver(s, t.surelyWorks):
-			t.leaveFor(s, t.surplusReason(s))
+			t.leaveFor(s, m.weighing(t).surplusReason(s))
 		}
 		return
 	}
@@ -61,20 +61,24 @@ func (m *Manager) endSurplus(t turn) {
 	}
 	s.aside.cause, s.aside.since = surplus, t.now
 	if s.isDrained(t.now.Sub(s.told.at), longestDrain) {
-		t.leaveFor(s, t.surplusReason(s))
+		t.leaveFor(s, m.weighing(t).surplusReason(s))
 	}
 }
 
 // surplusReason returns why a surplus detour ends. After a screening beside others, these are compared (extra.go).
-func (t turn) surplusReason(s *subflow) SubflowReason {
-	if t.tryouts == nil || !within(t.tryouts.extraEnded, t.now, extraEndsWithin) {
+func (w weighing) surplusReason(s *subflow) SubflowReason {
+	steering := &w.detours.steering
+	if !steering.wants(s.waypoint()) && w.has(func(x *subflow) bool { return x.detour != nil && steering.wants(x.waypoint()) }) {
+		return SubflowReason{Cause: CauseOtherWanted}
+	}
+	if w.tryouts == nil || !within(w.tryouts.extraEnded, w.now, extraEndsWithin) {
 		return s.aside.reason()
 	}
 	why := SubflowReason{Cause: CauseTried}
-	tried, _ := t.tryouts.of(s.waypoint())
+	tried, _ := w.tryouts.of(s.waypoint())
 	most := tried.Goodput
-	for _, x := range t.subflows {
-		if r, ok := t.tryouts.of(x.waypoint()); ok && x.detour != nil && r.Goodput > most && tried.Goodput > 0 {
+	for _, x := range w.subflows {
+		if r, ok := w.tryouts.of(x.waypoint()); ok && x.detour != nil && r.Goodput > most && tried.Goodput > 0 {
 			why.Other = &policy.Comparison{Waypoint: r.Waypoint, Goodput: tried.Goodput, OtherGoodput: r.Goodput}
 			most = r.Goodput
 		}
