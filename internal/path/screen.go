@@ -53,14 +53,16 @@ const (
 func (t trying) screen() bool {
 	tr := t.tryouts
 	ready := t.ready()
-	onlyBurdens := tr.screened == 0 && tr.omissions.guessed && !t.has(func(s *subflow) bool { return s.detour != nil && !s.addsNothing() })
+	standBy := tr.screened == 0 && tr.omissions.guessed && !t.has(func(s *subflow) bool { return s.detour != nil && !s.addsNothing() })
+	onlyBurdens := standBy && !t.has(func(s *subflow) bool { return s.addsNothing() && !s.aside.why.isBurden() })
+	if standBy && (!onlyBurdens || t.hasStoodBy(freeWithin)) {
+		t.endScreening() // so that the omissions go on
+		return false
+	}
 	if tr.screened > 0 || onlyBurdens && t.hasStoodBy(freeAfter) && t.isFree() {
 		ready = append(t.idle(), ready...) // a burden that stands by would keep its place from the others
 	}
 	if len(ready) == 0 || t.busy() {
-		if onlyBurdens && t.hasStoodBy(freeWithin) {
-			t.endScreening() // so that the omissions go on
-		}
 		return false
 	}
 	if tr.extra && !t.has(func(s *subflow) bool { rate, _ := t.steadyRate(s); return rate > 0 }) {
@@ -118,7 +120,7 @@ func (t trying) isWorthScreening(ready []readySubflow, unmeasured []string) bool
 		tr.way = onlyBeside
 	default:
 		t.endScreening()
-		tr.unscreened = share < nearlyAll
+		tr.way, tr.unscreened = 0, share < nearlyAll
 		tr.gap = tr.leastGap()
 		return false
 	}

@@ -19,8 +19,8 @@ type Steering struct {
 	Avoid []string
 }
 
-// Steered changes the operator's Steering. New subflows follow it. Connections exchange detours for ones through waypoints
-// in Use. Subflows through waypoints that are not allowed any more end as soon as their connections have others.
+// Steered changes the operator's Steering. New subflows follow it. Up to mostSteered connections exchange a detour for
+// one through a waypoint in Use. Subflows through waypoints that are not allowed any more end as soon as their connections have others.
 type Steered struct{ Steering Steering }
 
 func (Steered) event() {}
@@ -32,34 +32,43 @@ func (s *Steering) Allows(waypoint string) bool {
 
 func (s *Steering) wants(waypoint string) bool { return slices.Contains(s.Use, waypoint) }
 
+// mostSteered is the number of connections that exchange a detour at once because the operator wants another waypoint. More
+// could exceed what a waypoint accepts in a second, and would then take others.
+const mostSteered = 50
+
 // steered applies the operator's new Steering to every connection.
 func (m *Manager) steered(ev Steered, now time.Time) {
 	m.detours.steering = ev.Steering
+	left := mostSteered
 	for _, c := range m.conns.all() {
 		c.leave(func(d *Detour) bool { return !ev.Steering.Allows(d.Waypoint) }, SubflowReason{Cause: CauseUnwanted})
 		t := m.turn(c, now)
-		m.weighing(t).exchangeForWanted()
+		if left > 0 && m.weighing(t).exchangeForWanted() {
+			left--
+		}
 		m.step(t)
 	}
 }
 
-// exchangeForWanted marks detours for an exchange, one for each waypoint that the operator wants and that the connection
-// can use instead. Those that carry least come first.
-func (w weighing) exchangeForWanted() {
-	if _, ok := w.rule.Policy.(policy.Detours); !ok || !w.managed() || w.isShort() && !w.capped {
-		return // a connection that has free places needs no exchange
+// exchangeForWanted marks a detour for an exchange if the connection can use a waypoint instead that the operator wants. It
+// is the detour that carries least. It reports whether it marked one.
+func (w weighing) exchangeForWanted() bool {
+	p, ok := w.rule.Policy.(policy.Detours)
+	if !ok || !w.managed() || w.isShort() && !w.capped {
+		return false // a connection that has free places needs no exchange
 	}
-	var wanted []string
-	for o := range w.unused() {
-		if w.detours.steering.wants(o.Waypoint) && !slices.Contains(wanted, o.Waypoint) {
-			wanted = append(wanted, o.Waypoint)
-		}
+	wanted := false
+	for o := range w.spare() {
+		usable := len(p.Order) == 0 || slices.Contains(p.Order, o.Kind)
+		wanted = wanted || usable && w.detours.steering.wants(o.Waypoint) && !w.isAvoided(o)
 	}
 	others := w.where(w.exchangeable)
-	slices.SortStableFunc(others, func(a, b *subflow) int { return cmp.Compare(w.gets(a), w.gets(b)) })
-	for _, s := range others[:min(len(others), len(wanted))] {
-		s.crowded, w.exchanged = w.now, w.now
-		w.planEnd(s, SubflowReason{Cause: CauseOtherWanted})
-		w.exchanges++
+	if !wanted || len(others) == 0 {
+		return false
 	}
+	s := slices.MinFunc(others, func(a, b *subflow) int { return cmp.Compare(w.gets(a), w.gets(b)) })
+	s.crowded, w.exchanged = w.now, w.now
+	w.planEnd(s, SubflowReason{Cause: CauseOtherWanted})
+	w.exchanges++
+	return true
 }

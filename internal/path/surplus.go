@@ -67,12 +67,12 @@ func (m *Manager) endSurplus(t turn) {
 
 // surplusReason returns why a surplus detour ends. After a screening beside others, these are compared (extra.go).
 func (w weighing) surplusReason(s *subflow) SubflowReason {
+	if w.tryouts == nil || !within(w.tryouts.extraEnded, w.now, extraEndsWithin) {
+		return s.aside.reason()
+	}
 	steering := &w.detours.steering
 	if !steering.wants(s.waypoint()) && w.has(func(x *subflow) bool { return x.detour != nil && steering.wants(x.waypoint()) }) {
 		return SubflowReason{Cause: CauseOtherWanted}
-	}
-	if w.tryouts == nil || !within(w.tryouts.extraEnded, w.now, extraEndsWithin) {
-		return s.aside.reason()
 	}
 	why := SubflowReason{Cause: CauseTried}
 	tried, _ := w.tryouts.of(s.waypoint())
