@@ -21,10 +21,10 @@ func useCommand() *cobra.Command {
 		Use:   "use [WAYPOINT...]",
 		Short: "Show or change which waypoints are taken first",
 		Long: `Makes connections take detours through these waypoints before all others. Up to 50 open
-connections exchange one detour for such a one. With --only, no other waypoint is taken, and connections leave
-detours through other waypoints as soon as they can. Without a waypoint, prints which waypoints
-are taken first and which are avoided. dcol status lists the waypoints in use, and dcol members
-all of the collective.
+connections exchange one detour each for such a one. With --only, no other waypoint is taken,
+and connections leave detours through other waypoints as soon as they can. Without a waypoint,
+prints which waypoints are taken first and which are avoided. dcol status lists the waypoints
+in use, and dcol members all of the collective.
 
 The choice replaces that of an earlier dcol use, and what dcol avoid said of these waypoints.
 It is in effect until the agent ends, or until dcol use --reset. With --for, what it replaced

@@ -72,13 +72,18 @@ func (w weighing) exchangeSlower() bool {
 		return false
 	}
 	a.slowerSince = time.Time{}
-	s.crowded, w.exchanged = w.now, w.now
-	w.planEnd(s, why)
-	w.exchanges++
+	w.planExchange(s, why)
 	if w.kind == measure.Bulk {
 		w.together().leaves(s.detour.Waypoint, w.server, w.now)
 	}
 	return true
+}
+
+// planExchange marks a detour for an exchange, and records the reason.
+func (w weighing) planExchange(s *subflow, why SubflowReason) {
+	s.crowded, w.exchanged = w.now, w.now
+	w.planEnd(s, why)
+	w.exchanges++
 }
 
 // failedTry reports whether the detour was taken to measure it, and the measurement is done.

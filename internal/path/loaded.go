@@ -130,9 +130,7 @@ func (w weighing) drawToLeave() (leaves bool) {
 			continue
 		}
 		if w.views.drawAt(w.token, s.detour.Waypoint, w.now)%w.detours.loads[viaOf(s.detour)].leavesOneIn(w.now) == 0 {
-			s.crowded, w.exchanged = w.now, w.now
-			w.planEnd(s, SubflowReason{Cause: CauseLoaded})
-			w.exchanges++
+			w.planExchange(s, SubflowReason{Cause: CauseLoaded})
 			return true
 		}
 	}

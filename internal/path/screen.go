@@ -36,13 +36,14 @@ const (
 	similar = 0.25
 )
 
-// screeningWay tells how a connection screens. The zero value means that its detours may give their places at the same
-// time.
+// screeningWay tells how a connection screens.
 type screeningWay uint8
 
 const (
+	// allAtOnce means that its detours may give their places at the same time.
+	allAtOnce screeningWay = iota
 	// oneByOne means that they give them one at a time, because the direct path carries most.
-	oneByOne screeningWay = iota + 1
+	oneByOne
 	// onlyBeside means that the connection screens only as long as it can do so beside its detours, or in the places of
 	// those that stand by, because the direct path carries much more than they do.
 	onlyBeside
@@ -120,7 +121,7 @@ func (t trying) isWorthScreening(ready []readySubflow, unmeasured []string) bool
 		tr.way = onlyBeside
 	default:
 		t.endScreening()
-		tr.way, tr.unscreened = 0, share < nearlyAll
+		tr.way, tr.unscreened = allAtOnce, share < nearlyAll
 		tr.gap = tr.leastGap()
 		return false
 	}

@@ -67,8 +67,6 @@ func (w weighing) exchangeForWanted() bool {
 		return false
 	}
 	s := slices.MinFunc(others, func(a, b *subflow) int { return cmp.Compare(w.gets(a), w.gets(b)) })
-	s.crowded, w.exchanged = w.now, w.now
-	w.planEnd(s, SubflowReason{Cause: CauseOtherWanted})
-	w.exchanges++
+	w.planExchange(s, SubflowReason{Cause: CauseOtherWanted})
 	return true
 }
