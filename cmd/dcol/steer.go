@@ -20,8 +20,8 @@ func useCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "use [WAYPOINT...]",
 		Short: "Show or change which waypoints are taken first",
-		Long: `Makes connections take detours through these waypoints before all others. Up to 50 open
-connections exchange one detour each for such a one. With --only, no other waypoint is taken,
+		Long: `Makes connections take detours through these waypoints before all others. Open connections
+exchange a detour for one through them, 25 a second. With --only, no other waypoint is taken,
 and connections leave detours through other waypoints as soon as they can. Without a waypoint,
 prints which waypoints are taken first and which are avoided. dcol status lists the waypoints
 in use, and dcol members all of the collective.

@@ -44,7 +44,7 @@ type Sampling struct{ Active, Measured int }
 // Choice is the operator's choice of waypoints (api.Steering).
 type Choice struct {
 	Unknown []string // names that are no waypoint's
-	Warning string   // no waypoint that may be used works; empty: one does
+	Warning string   // why no waypoint is used: none that may be used works, or all are avoided; empty: one is
 }
 
 // Outside describes how others reach this waypoint over IPv4, as the agent found out (api.Outside).

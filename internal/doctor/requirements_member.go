@@ -156,7 +156,7 @@ func checkChoice(_ context.Context, e *Env) Result {
 		}
 		return warning("correct client.use and client.avoid in "+e.Config.Path+" (dcol members lists the waypoints), then dcol reload", "%s", detail)
 	case e.Choice.Warning != "":
-		return warning("dcol status says why they do not work; dcol use --help explains the choice", "%s", e.Choice.Warning)
+		return warning("dcol use --help explains the choice; dcol status lists the waypoints, and says why some do not work", "%s", e.Choice.Warning)
 	}
 	return ok("this host knows all waypoints that it names")
 }

@@ -52,11 +52,12 @@ type conn struct {
 	direct retry // attempts at the direct path
 	room   retry // attempts at more subflows than the server accepted
 
-	exchanges int32     // number of detours exchanged because their waypoints were loaded or slower
-	flights   int32     // number of detours left because they collapsed
-	exchanged time.Time // start of the last exchange
-	fled      time.Time // start of the last flight
-	fledFrom  *collapse // the collapsed detour whose place the next one takes; nil: none
+	exchanges int32         // number of detours exchanged because their waypoints were loaded or slower
+	flights   int32         // number of detours left because they collapsed
+	exchanged time.Time     // start of the last exchange
+	fled      time.Time     // start of the last flight
+	follows   time.Duration // its age when it exchanges a detour for one that the operator wants; 0: not decided
+	fledFrom  *collapse     // the collapsed detour whose place the next one takes; nil: none
 
 	attention  *attention  // nil unless sampled closely
 	tryouts    *tryouts    // nil unless it has had bulk traffic

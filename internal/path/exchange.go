@@ -168,7 +168,7 @@ func (w weighing) mostLeft(without func(waypoint string) bool) (most float64, wh
 
 // exchangeable reports whether the subflow is a detour that may be exchanged for another.
 func (w weighing) exchangeable(s *subflow) bool {
-	return s.detour != nil && w.ours(s) && s.why != nil && s.crowded.IsZero() && !s.isLossy() && !s.isSpent() && !s.isSurplus() &&
+	return s.detour != nil && w.ours(s) && s.why != nil && !s.isCrowded() && !s.isLossy() && !s.isSpent() && !s.isSurplus() &&
 		!w.detours.steering.wants(s.detour.Waypoint)
 }
 

@@ -173,9 +173,9 @@ func (vs *views) drawAt(token Token, waypoint string, now time.Time) uint64 {
 func (t turn) replaceCrowded() {
 	for _, s := range t.subflows {
 		switch {
-		case s.crowded.IsZero() || s.leaving:
+		case !s.isCrowded() || s.leaving:
 		case t.has(func(x *subflow) bool {
-			return x.detour != nil && t.ours(x) && !x.since.Before(s.crowded) && x.crowded.IsZero() && !x.isLossy() && x.stayed(t.now)
+			return x.detour != nil && t.ours(x) && !x.since.Before(s.crowded) && !x.isCrowded() && !x.isLossy() && x.stayed(t.now)
 		}):
 			s.leaving = true
 		case t.now.Sub(s.crowded) >= exchangedIn && !t.has(func(x *subflow) bool { return !x.up && x.detour != nil }):
@@ -188,7 +188,7 @@ func (t turn) replaceCrowded() {
 // whether there were any.
 func (t turn) leaveCrowded() (found bool) {
 	for _, s := range t.subflows {
-		if !s.crowded.IsZero() && s.up && !s.leaving {
+		if s.isCrowded() && s.up && !s.leaving {
 			s.leaving, found = true, true
 		}
 	}

@@ -112,7 +112,7 @@ func (vs *views) of(t turn, k *detours) policy.View {
 			continue
 		}
 		u := policy.InUse{
-			Direct: s.direct, Aside: s.detour != nil && (s.isLossy() || s.isSpent() || !s.crowded.IsZero()),
+			Direct: s.direct, Aside: s.detour != nil && (s.isLossy() || s.isSpent() || s.isCrowded()),
 			Up: s.up, Stuck: t.stuck(s) || k.isSpent(t, s), Standby: s.standby, Uplink: k.uplinkOf(s),
 		}
 		if s.detour != nil {

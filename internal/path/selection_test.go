@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,6 +49,7 @@ type pathWorth struct {
 	overtaken float64
 	dead      bool
 	deaf      bool // it does not answer joins
+	refuses   bool // it refuses joins
 	// large is the extra delay of full packets.
 	large time.Duration
 }
@@ -165,6 +167,10 @@ func (s *selection) tell(ev path.Event) {
 			follow = append(follow, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: local})
 			if w := s.paths[a.Waypoint]; w != nil && w.deaf {
 				s.note("ask %s", name(a.Waypoint))
+				continue
+			} else if w != nil && w.refuses {
+				s.note("ask %s", name(a.Waypoint))
+				follow = append(follow, path.SubflowClosed{Token: a.Token, LocalID: a.LocalID, Local: local, Remote: a.Remote, Err: syscall.ECONNREFUSED})
 				continue
 			}
 			s.subflows = append(s.subflows, &carried{

@@ -19,8 +19,8 @@ type Steering struct {
 	Avoid []string
 }
 
-// Steered changes the operator's Steering. New subflows follow it. Up to mostSteered connections exchange a detour for
-// one through a waypoint in Use. Subflows through waypoints that are not allowed any more end as soon as their connections have others.
+// Steered changes the operator's Steering. New subflows follow it. Open connections exchange a detour for one through a
+// waypoint in Use. Subflows through waypoints that are not allowed any more end as soon as their connections have others.
 type Steered struct{ Steering Steering }
 
 func (Steered) event() {}
@@ -32,41 +32,84 @@ func (s *Steering) Allows(waypoint string) bool {
 
 func (s *Steering) wants(waypoint string) bool { return slices.Contains(s.Use, waypoint) }
 
-// mostSteered is the number of connections that exchange a detour at once because the operator wants another waypoint. More
-// could exceed what a waypoint accepts in a second, and would then take others.
-const mostSteered = 50
+// steersEvery is the mean time between two connections that exchange a detour because the operator wants another waypoint. A
+// waypoint accepts only some joins a second from one member (waypoint.connections_per_second).
+const steersEvery = time.Second / 25
 
 // steered applies the operator's new Steering to every connection.
 func (m *Manager) steered(ev Steered, now time.Time) {
 	m.detours.steering = ev.Steering
-	left := mostSteered
 	for _, c := range m.conns.all() {
 		c.leave(func(d *Detour) bool { return !ev.Steering.Allows(d.Waypoint) }, SubflowReason{Cause: CauseUnwanted})
-		t := m.turn(c, now)
-		if left > 0 && m.weighing(t).exchangeForWanted() {
-			left--
-		}
-		m.step(t)
+		m.step(m.turn(c, now))
 	}
 }
 
-// exchangeForWanted marks a detour for an exchange if the connection can use a waypoint instead that the operator wants. It
-// is the detour that carries least. It reports whether it marked one.
-func (w weighing) exchangeForWanted() bool {
+// follow lets the connection exchange a detour for one through a waypoint that the operator wants. The connection first waits for
+// a random time, so that not all connections join through the waypoint at once.
+func (w weighing) follow() {
+	if len(w.detours.steering.Use) == 0 {
+		w.follows = 0
+		return
+	}
+	available := w.hasSpareWanted()
+	w.keepWithoutWanted(available)
+	if w.busy() {
+		return
+	}
+	s := w.leastUseful()
+	if !available || s == nil {
+		w.follows = 0
+		return
+	}
+	age := w.now.Sub(w.since)
+	if w.follows == 0 {
+		w.follows = age + time.Duration(w.views.drawAt(w.token, "", w.now)%uint64(steersEvery*time.Duration(w.conns.len())))
+	}
+	if age >= w.follows {
+		w.follows = 0
+		s.crowded = w.now
+		w.planEnd(s, SubflowReason{Cause: CauseOtherWanted})
+	}
+}
+
+// keepWithoutWanted lets detours that were to be exchanged for wanted ones stay, if these cannot come any more. Other waypoints
+// would take their places otherwise.
+func (w weighing) keepWithoutWanted(available bool) {
+	if available || w.departures == nil {
+		return
+	}
+	for _, p := range slices.Clone(w.departures.planned) {
+		comes := func(x *subflow) bool {
+			return x.detour != nil && w.detours.steering.wants(x.detour.Waypoint) && !x.since.Before(p.crowded)
+		}
+		if p.why.Cause == CauseOtherWanted && p.isCrowded() && !p.leaving && !w.has(comes) {
+			p.crowded = time.Time{}
+			w.takePlanned(p.subflow)
+		}
+	}
+}
+
+// hasSpareWanted reports whether the connection can take a detour through a waypoint that the operator wants.
+func (w weighing) hasSpareWanted() bool {
 	p, ok := w.rule.Policy.(policy.Detours)
-	if !ok || !w.managed() || w.isShort() && !w.capped {
+	if !ok || w.isShort() && !w.capped {
 		return false // a connection that has free places needs no exchange
 	}
-	wanted := false
 	for o := range w.spare() {
 		usable := len(p.Order) == 0 || slices.Contains(p.Order, o.Kind)
-		wanted = wanted || usable && w.detours.steering.wants(o.Waypoint) && !w.isAvoided(o)
+		if usable && w.detours.steering.wants(o.Waypoint) && !w.isAvoided(o) {
+			return true
+		}
 	}
+	return false
+}
+
+// leastUseful returns the detour that carries least of those that may be exchanged, or nil if there is none.
+func (w weighing) leastUseful() *subflow {
 	others := w.where(w.exchangeable)
-	if !wanted || len(others) == 0 {
-		return false
+	if len(others) == 0 {
+		return nil
 	}
-	s := slices.MinFunc(others, func(a, b *subflow) int { return cmp.Compare(w.gets(a), w.gets(b)) })
-	w.planExchange(s, SubflowReason{Cause: CauseOtherWanted})
-	return true
+	return slices.MinFunc(others, func(a, b *subflow) int { return cmp.Compare(w.gets(a), w.gets(b)) })
 }

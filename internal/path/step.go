@@ -27,6 +27,7 @@ func (m *Manager) step(t turn) {
 		if !t.closing() {
 			t.dropOrphans()
 			t.replaceLossy()
+			m.weighing(t).follow()
 			t.replaceCrowded()
 			t.refresh()
 			m.trying(t).endStaleExtra()
@@ -138,7 +139,7 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 		if m.weighing(t).mayBeFar(s) {
 			at(s.fullyUp())
 		}
-		if !s.crowded.IsZero() {
+		if s.isCrowded() {
 			at(s.crowded.Add(exchangedIn))
 		}
 		if s.isLossy() {
@@ -157,7 +158,7 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	if t.attention != nil {
 		at(t.attention.look)
 	}
-	if len(t.removals.lost) > 0 || t.leaving() || t.settling() {
+	if len(t.removals.lost) > 0 || t.leaving() || t.settling() || t.has((*subflow).isCrowded) {
 		for _, s := range t.subflows {
 			at(s.since.Add(s.stays()))
 		}
@@ -181,6 +182,9 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	at(m.quotaFull(t))
 	at(t.room.at)
 	at(t.direct.at)
+	if t.follows > 0 {
+		at(t.since.Add(t.follows))
+	}
 	if t.wants() {
 		at(t.ask.at)
 	}
@@ -189,7 +193,12 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 	}
 	if t.isShort() {
 		at(t.short.Add(offersCome))
+	}
+	if steering := &m.detours.steering; t.isShort() || len(steering.Use) > 0 {
 		for o := range m.detours.leading(t.server) {
+			if !t.isShort() && !steering.wants(o.Waypoint) {
+				continue
+			}
 			until, why := m.detours.rests(t, o)
 			at(until)
 			at(why.LastResort)

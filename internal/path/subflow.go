@@ -42,7 +42,7 @@ type subflow struct {
 	pace      *pace      // nil unless its rule replaces slow subflows
 	suspicion *suspicion // nil: never suspected
 	aside     *aside     // nil: never set aside
-	crowded   time.Time  // when it was marked for an exchange, because its waypoint is loaded or slower; zero: it is not
+	crowded   time.Time  // when it was marked for an exchange; zero: it is not
 }
 
 // ended is a subflow that ended. It is not known yet whether its connection ended, too.
@@ -85,6 +85,9 @@ func (s *subflow) carried() bool { return s.received > 0 || s.acked > 1 }
 // round trip. The join took at least one round trip. If it took a second or more, the SYN was perhaps repeated (RFC
 // 6298, section 2).
 func (s *subflow) stays() time.Duration { return max(verdictDelay, 2*min(s.took, time.Second)) }
+
+// isCrowded reports whether the detour is to be exchanged for another.
+func (s *subflow) isCrowded() bool { return !s.crowded.IsZero() }
 
 // stayed reports whether the subflow is known not to be surplus.
 func (s *subflow) stayed(now time.Time) bool {

@@ -74,6 +74,9 @@ func (t *table) closely(now time.Time, room int) iter.Seq2[Token, []Ends] {
 	return t.next(now, room, func(c *conn) bool { return t.byToken[c.token] == c })
 }
 
+// len returns the number of connections.
+func (t *table) len() int { return len(t.byToken) }
+
 // stepAgain makes the Manager step a connection once more before it has handled the event.
 func (t *table) stepAgain(token Token) { t.again = append(t.again, token) }
 
