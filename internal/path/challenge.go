@@ -44,6 +44,8 @@ type challenge struct {
 	idle    bool // the other waypoint's detour stood by, because it added nothing
 	invited bool // the waypoint invited the connection (invite.go)
 	carried bool // the waypoint's detour has carried
+	// from has the bytes of the connections when the waypoint's detour began to carry.
+	from reading
 	// early has the bytes of the connections from the end of its slow start on, at most sumEarly ago.
 	early reading
 }
@@ -177,6 +179,9 @@ func (t trying) judgeChallenge(total uint64) bool {
 	s := t.find(func(s *subflow) bool { return s.waypoint() == c.waypoint && !s.leaving })
 	carries := s != nil && s.up && !s.backup
 	c.carried = c.carried || carries && s.carried()
+	if carries && c.from.at.IsZero() {
+		c.from = reading{t.now, total}
+	}
 	tooLate := t.now.Sub(c.began) >= challengeMost
 	switch {
 	case t.fled.After(c.began) || t.exchanged.After(c.began) || tr.sum.flows != c.flows || carries && tooLate:
@@ -192,12 +197,9 @@ func (t trying) judgeChallenge(total uint64) bool {
 		return false
 	}
 	rate, _ := t.steadyRate(s)
-	sum, measured := tr.sum.rate(total, t.now)
-	if measured < sumDuring {
-		var far bool
-		if sum, far = c.isFar(reading{t.now, total}, rate); !far {
-			return false
-		}
+	sum, stops, known := t.sumWith(s, rate, total)
+	if !known {
+		return false
 	}
 	t.result(readySubflow{s, rate})
 	if sum >= tryoutGain*c.before {
@@ -218,8 +220,31 @@ func (t trying) judgeChallenge(total uint64) bool {
 	}
 	if t.carriesWithout(s) {
 		t.yield(s, policy.Comparison{Waypoint: c.instead, Goodput: rate}, &Numbers{With: sum, Without: c.before})
+		if stops {
+			t.free(s)
+		}
 	}
 	return true
+}
+
+// sumWith returns what the connections get with the waypoint's detour, in bits a second, whose own rate is given. known is false
+// until enough is measured. stops is set if it is known early because the other subflows wait for the detour.
+func (t trying) sumWith(s *subflow, rate float64, total uint64) (sum float64, stops, known bool) {
+	c := t.tryouts.challenge
+	if sum, _ = c.from.rate(max(total, c.from.bytes), t.now); t.stopsOthers(s) && sum < tryoutGain*c.before {
+		return sum, true, true
+	}
+	sum, over := t.tryouts.sum.rate(total, t.now)
+	if over >= sumDuring {
+		return sum, false, true
+	}
+	sum, known = c.isFar(reading{t.now, total}, rate)
+	return sum, false, known
+}
+
+// stopsOthers reports whether the other subflows wait so long for the waypoint's detour that it cannot be worth it.
+func (t trying) stopsOthers(s *subflow) bool {
+	return s.measuredAt(t.now) && t.now.Sub(s.habits.burden.since) >= sumEarly && s.habits.burden.missedMuch(t.now)
 }
 
 // isFar reports whether the waypoint is so far from what it must give that twice its rate would not be enough, and the sum

@@ -95,3 +95,19 @@ func TestChallengerThatDoesNotCarry(t *testing.T) {
 		})
 	}
 }
+
+// A waypoint that is so slow that the other subflows wait for it is left after about a second.
+func TestChallengerThatStopsOthers(t *testing.T) {
+	for i := range networks(12) {
+		f, d := twoAndAnother(t, i, 0.2)
+		d.stopped, d.burden = "another", "another"
+		f.joins(d, "another")
+		began := f.now
+		for f.now.Sub(began) < 10*time.Second && (d.carries("another") || d.over("one") == nil || d.over("two") == nil) {
+			f.step()
+		}
+		if r := f.tried(t, "another"); f.now.Sub(began) > 1200*time.Millisecond || r.Verdict != path.TryoutLost || r.Sum == 0 {
+			t.Errorf("back after %v: %+v: %v", f.now.Sub(began), r, d.log)
+		}
+	}
+}

@@ -274,13 +274,18 @@ func (t trying) makeRoom() bool {
 		if !s.yields() || !s.up || s.leaving || !s.isDrained(t.now.Sub(s.aside.since), yieldsWithin) || !t.carriesWithout(s) {
 			continue
 		}
-		tr, to := t.tryouts, s.aside.why.Waypoint
-		s.leaving = true
-		tr.next, tr.nextAt = to, t.now
-		tr.tries = tr.challenge != nil && tr.challenge.waypoint == to || t.detours.history.given(to, t.server, t.now) == 0
+		t.free(s)
 		return true
 	}
 	return false
+}
+
+// free ends a detour that gives its place, and keeps the place for the waypoint.
+func (t trying) free(s *subflow) {
+	tr, to := t.tryouts, s.aside.why.Waypoint
+	s.leaving = true
+	tr.next, tr.nextAt = to, t.now
+	tr.tries = tr.challenge != nil && tr.challenge.waypoint == to || t.detours.history.given(to, t.server, t.now) == 0
 }
 
 // waits reports whether a place is free for a waypoint.
