@@ -115,6 +115,7 @@ type suspicion struct {
 	mute      time.Time // when a direct path was last heard that does not answer; zero: it answers, as far as is known
 }
 
+// doubts returns a copy of the subflow's suspicion.
 func (s *subflow) doubts() (q suspicion) {
 	if s.suspicion != nil {
 		q = *s.suspicion
@@ -122,6 +123,7 @@ func (s *subflow) doubts() (q suspicion) {
 	return q
 }
 
+// doubt returns the subflow's suspicion, to be changed. Few subflows need one, so it is allocated for the first change.
 func (s *subflow) doubt() *suspicion {
 	if s.suspicion == nil {
 		s.suspicion = &suspicion{}
@@ -159,32 +161,31 @@ func (t turn) suspect() []*subflow {
 // lookAt takes one subflow through the steps up to its demotion.
 func (t turn) lookAt(s *subflow) {
 	lossy, known := s.lossy(t.now)
-	q := s.doubt()
 	if lossy {
-		q.lossy = t.now.Add(lossyFor)
+		s.doubt().lossy = t.now.Add(lossyFor)
 	}
-	steady := known && !t.now.Before(q.wary) && !t.now.Before(q.lossy)
+	was := s.doubts()
+	steady := known && !t.now.Before(was.wary) && !t.now.Before(was.lossy)
 	holdsUp := t.holdsUp(s, steady, t.now)
 	muted := t.mute(s)
 	switch {
-	case s.suspected() && (s.segments != q.segments || !q.demoted && !s.hasGap() && s.unasked()),
+	case s.suspected() && (s.segments != was.segments || !was.demoted && !s.hasGap() && s.unasked()),
 		s.suspected() && s.direct && !s.standby && (muted || s.unansweredFor(unheardUnanswered)):
 		t.unsuspect(s)
 		return
 	case s.suspected():
-		q.unheard = q.unheard && !holdsUp
+		s.suspicion.unheard = was.unheard && !holdsUp
 	case t.aloneAndSilent(s) || t.isWitness(s) || t.hushed(s):
-		q.since, q.segments, q.alone = t.now, s.segments, true
-		t.out.do(Probe{t.token, s.local, s.remote, true, s.backup})
+		t.beginSuspicion(s).alone = true
 	case s.direct && (s.standby || !t.unheardOf(s) || s.restsMute(t.now)):
 		return
 	case holdsUp || t.unlikeItself(s) || t.unheardOf(s):
-		q.since, q.segments = t.now, s.segments
-		q.unheard = !holdsUp && !t.unlikeItself(s)
-		t.out.do(Probe{t.token, s.local, s.remote, true, s.backup})
+		unheard := !holdsUp && !t.unlikeItself(s)
+		t.beginSuspicion(s).unheard = unheard
 	default:
 		return
 	}
+	q := s.suspicion
 	if q.witnessed.IsZero() && t.shownBesides(s) {
 		q.witnessed = t.now
 	}
@@ -194,6 +195,14 @@ func (t turn) lookAt(s *subflow) {
 		q.demoted = true
 		t.setBackup(s, true)
 	}
+}
+
+// beginSuspicion suspects a subflow from now on, and probes it.
+func (t turn) beginSuspicion(s *subflow) *suspicion {
+	q := s.doubt()
+	q.since, q.segments = t.now, s.segments
+	t.out.do(Probe{t.token, s.local, s.remote, true, s.backup})
+	return q
 }
 
 // unsuspect ends a suspicion that was wrong.
