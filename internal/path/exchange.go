@@ -81,7 +81,8 @@ func (w weighing) exchangeSlower() bool {
 
 // planExchange marks a detour for an exchange, and records the reason.
 func (w weighing) planExchange(s *subflow, why SubflowReason) {
-	s.crowded, w.exchanged = w.now, w.now
+	s.crowd(w.now)
+	w.exchanged = w.now
 	w.planEnd(s, why)
 	w.exchanges++
 }

@@ -68,7 +68,7 @@ func (w weighing) flee() bool {
 // subflow, the detour ends first, because the join would be refused. Ending a collapsed detour loses nothing.
 func (w weighing) giveWay(s *subflow) {
 	if room, known := w.places.room(w.turn); known && room > 0 {
-		s.crowded = w.now
+		s.crowd(w.now)
 		return
 	}
 	s.leaving = true

@@ -175,11 +175,11 @@ func (t turn) replaceCrowded() {
 		switch {
 		case !s.isCrowded() || s.leaving:
 		case t.has(func(x *subflow) bool {
-			return x.detour != nil && t.ours(x) && !x.since.Before(s.crowded) && !x.isCrowded() && !x.isLossy() && x.stayed(t.now)
+			return x.detour != nil && t.ours(x) && !x.since.Before(s.crowdedAt()) && !x.isCrowded() && !x.isLossy() && x.stayed(t.now)
 		}):
 			s.leaving = true
-		case t.now.Sub(s.crowded) >= exchangedIn && !t.has(func(x *subflow) bool { return !x.up && x.detour != nil }):
-			s.crowded = time.Time{}
+		case t.now.Sub(s.crowdedAt()) >= exchangedIn && !t.has(func(x *subflow) bool { return !x.up && x.detour != nil }):
+			s.crowded = 0
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (w weighing) follow() {
 	}
 	if age >= w.follows {
 		w.follows = 0
-		s.crowded = w.now
+		s.crowd(w.now)
 		w.planEnd(s, SubflowReason{Cause: CauseOtherWanted})
 	}
 }
@@ -81,10 +81,10 @@ func (w weighing) keepWithoutWanted(available bool) {
 	}
 	for _, p := range slices.Clone(w.departures.planned) {
 		comes := func(x *subflow) bool {
-			return x.detour != nil && w.detours.steering.wants(x.detour.Waypoint) && !x.since.Before(p.crowded)
+			return x.detour != nil && w.detours.steering.wants(x.detour.Waypoint) && !x.since.Before(p.crowdedAt())
 		}
 		if p.why.Cause == CauseOtherWanted && p.isCrowded() && !p.leaving && !w.has(comes) {
-			p.crowded = time.Time{}
+			p.crowded = 0
 			w.takePlanned(p.subflow)
 		}
 	}

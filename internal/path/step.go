@@ -140,7 +140,7 @@ func (m *Manager) nextStep(t turn) (next time.Time) {
 			at(s.fullyUp())
 		}
 		if s.isCrowded() {
-			at(s.crowded.Add(exchangedIn))
+			at(s.crowdedAt().Add(exchangedIn))
 		}
 		if s.isLossy() {
 			at(s.aside.until)

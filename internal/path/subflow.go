@@ -39,10 +39,10 @@ type subflow struct {
 	moved           time.Time // when received or acked last grew
 
 	senses
-	pace      *pace      // nil unless its rule replaces slow subflows
-	suspicion *suspicion // nil: never suspected
-	aside     *aside     // nil: never set aside
-	crowded   time.Time  // when it was marked for an exchange; zero: it is not
+	pace      *pace         // nil unless its rule replaces slow subflows
+	suspicion *suspicion    // nil: never suspected
+	aside     *aside        // nil: never set aside
+	crowded   time.Duration // its age when it was marked for an exchange; 0: it is not
 }
 
 // ended is a subflow that ended. It is not known yet whether its connection ended, too.
@@ -87,7 +87,13 @@ func (s *subflow) carried() bool { return s.received > 0 || s.acked > 1 }
 func (s *subflow) stays() time.Duration { return max(verdictDelay, 2*min(s.took, time.Second)) }
 
 // isCrowded reports whether the detour is to be exchanged for another.
-func (s *subflow) isCrowded() bool { return !s.crowded.IsZero() }
+func (s *subflow) isCrowded() bool { return s.crowded > 0 }
+
+// crowdedAt returns when the detour was marked for an exchange.
+func (s *subflow) crowdedAt() time.Time { return s.since.Add(s.crowded) }
+
+// crowd marks a detour for an exchange.
+func (s *subflow) crowd(now time.Time) { s.crowded = max(now.Sub(s.since), 1) }
 
 // stayed reports whether the subflow is known not to be surplus.
 func (s *subflow) stayed(now time.Time) bool {
