@@ -66,7 +66,6 @@ func (x *closeSampling) next(now time.Time, room int, exists func(*conn) bool) i
 		x.watched = slices.DeleteFunc(x.watched, func(c *conn) bool {
 			if c.watched = exists(c) && c.toWatch(now); !c.watched {
 				c.attention, c.slotless = nil, false
-				c.forgetDoubts()
 				x.endSlot(c)
 			}
 			return !c.watched

@@ -36,13 +36,13 @@ const (
 	similar = 0.25
 )
 
-// screeningWay tells how a connection screens.
+// screeningWay says when the detours of a connection give their places in a screening.
 type screeningWay uint8
 
 const (
-	// allAtOnce means that its detours may give their places at the same time.
+	// allAtOnce means that several detours may give their places at the same time.
 	allAtOnce screeningWay = iota
-	// oneByOne means that they give them one at a time, because the direct path carries most.
+	// oneByOne means that only one detour at a time gives its place, because the direct path carries most.
 	oneByOne
 	// onlyBeside means that the connection screens only as long as it can do so beside its detours, or in the places of
 	// those that stand by, because the direct path carries much more than they do.

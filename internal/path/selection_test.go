@@ -165,12 +165,11 @@ func (s *selection) tell(ev path.Event) {
 				local = netip.AddrPortFrom(a.Local, s.port)
 			}
 			follow = append(follow, path.SubflowRequested{Token: a.Token, LocalID: a.LocalID, Local: local})
-			if w := s.paths[a.Waypoint]; w != nil && w.deaf {
+			if w := s.paths[a.Waypoint]; w != nil && (w.deaf || w.refuses) {
 				s.note("ask %s", name(a.Waypoint))
-				continue
-			} else if w != nil && w.refuses {
-				s.note("ask %s", name(a.Waypoint))
-				follow = append(follow, path.SubflowClosed{Token: a.Token, LocalID: a.LocalID, Local: local, Remote: a.Remote, Err: syscall.ECONNREFUSED})
+				if w.refuses {
+					follow = append(follow, path.SubflowClosed{Token: a.Token, LocalID: a.LocalID, Local: local, Remote: a.Remote, Err: syscall.ECONNREFUSED})
+				}
 				continue
 			}
 			s.subflows = append(s.subflows, &carried{

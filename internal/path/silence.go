@@ -131,15 +131,6 @@ func (s *subflow) doubt() *suspicion {
 	return s.suspicion
 }
 
-// forgetDoubts frees the suspicions that hold nothing.
-func (c *conn) forgetDoubts() {
-	for _, s := range c.subflows {
-		if s.suspicion != nil && *s.suspicion == (suspicion{}) {
-			s.suspicion = nil
-		}
-	}
-}
-
 func (s *subflow) suspected() bool { return !s.doubts().since.IsZero() }
 
 // suspect examines the subflows of a connection after they were sampled. It returns the detours through which, with
@@ -180,8 +171,7 @@ func (t turn) lookAt(s *subflow) {
 	case s.direct && (s.standby || !t.unheardOf(s) || s.restsMute(t.now)):
 		return
 	case holdsUp || t.unlikeItself(s) || t.unheardOf(s):
-		unheard := !holdsUp && !t.unlikeItself(s)
-		t.beginSuspicion(s).unheard = unheard
+		t.beginSuspicion(s).unheard = !holdsUp && !t.unlikeItself(s)
 	default:
 		return
 	}

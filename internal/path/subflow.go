@@ -89,6 +89,9 @@ func (s *subflow) stays() time.Duration { return max(verdictDelay, 2*min(s.took,
 // isCrowded reports whether the detour is to be exchanged for another.
 func (s *subflow) isCrowded() bool { return s.crowded > 0 }
 
+// isChanging reports whether the subflow is a detour that joins, ends or is to be exchanged.
+func (s *subflow) isChanging() bool { return s.detour != nil && (!s.up || s.leaving || s.isCrowded()) }
+
 // crowdedAt returns when the detour was marked for an exchange.
 func (s *subflow) crowdedAt() time.Time { return s.since.Add(s.crowded) }
 

@@ -44,7 +44,7 @@ func (m *Manager) endSurplus(t turn) {
 	// A detour that is exchanged makes the number too large for a moment. After a stall, all subflows are needed until it
 	// shows which of them work.
 	t.exceeds = over
-	if !over || t.has(func(s *subflow) bool { return s.detour != nil && (!s.up || s.leaving || s.isCrowded()) }) ||
+	if !over || t.has((*subflow).isChanging) ||
 		t.attention != nil && t.now.Sub(t.attention.stalls.calledUp) < asideWaits {
 		return
 	}

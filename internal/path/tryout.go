@@ -310,7 +310,7 @@ func (t turn) took(waypoint string) {
 
 // busy reports whether a detour of the connection joins, ends or is being exchanged.
 func (t turn) busy() bool {
-	return t.tryouts != nil && t.tryouts.waits(t.now) || t.has(func(s *subflow) bool { return s.detour != nil && (!s.up || s.leaving || s.isCrowded()) })
+	return t.tryouts != nil && t.tryouts.waits(t.now) || t.has((*subflow).isChanging)
 }
 
 // of returns the last result of a waypoint. ok is false if there is none.
